@@ -1,0 +1,39 @@
+# The two commands: `make demo` runs the main job, `make test` runs lint, types and tests.
+# Both set up .venv first, from the versions in constraints.txt; a second time there is nothing to do.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint types unit setup clean
+
+demo: $(READY)
+	$(BIN)/holdfast compare permuted_digits --out runs/demo
+
+test: lint types unit
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+# One thread a worker: torch's threads and the workers would fight for the cores.
+unit: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --durations=10
+
+setup: $(READY)
+
+# torch first and by its exact version, so that pip does not look for a newer build.
+$(READY): pyproject.toml constraints.txt Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "holdfast needs Python 3.11 or newer; set PYTHON")'
+	@echo "setting up $(VENV): a minute or two, once"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,223 @@
+"""The one place that turns names and settings into objects."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from torch import Tensor, nn
+
+from holdfast.core.classes import Setting
+from holdfast.core.model import HeadKind, Model, predicting
+from holdfast.core.optimizers import OptimizerName, make_optimizer
+from holdfast.memory.retrieval._base import Retrieval
+from holdfast.memory.selection._base import Selection
+from holdfast.memory.storage import Memory, parse_bytes
+from holdfast.methods._base import Method, ReplayMethod
+from holdfast.streams._base import Stream
+from holdfast.streams.joint import Joint
+
+Kind = Literal["methods", "selections", "retrievals", "streams", "backbones"]
+FOLDERS: dict[Kind, str] = {
+    "methods": "holdfast.methods",
+    "selections": "holdfast.memory.selection",
+    "retrievals": "holdfast.memory.retrieval",
+    "streams": "holdfast.streams",
+    "backbones": "holdfast.backbones",
+}
+
+
+class Unknown(ValueError):
+    """A name or an option that does not exist; the message suggests the nearest."""
+
+
+def names(kind: Kind) -> list[str]:
+    """The names of everything of a kind: its files."""
+    folder = importlib.import_module(FOLDERS[kind])
+    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if module.name[0] != "_")
+
+
+def find(kind: Kind, name: str) -> type[Any]:
+    """The class that the file `name` holds, or the class of another package given as 'package.module:Class'."""
+    if ":" in name:
+        module_name, _, class_name = name.partition(":")
+        try:
+            found = getattr(importlib.import_module(module_name), class_name)
+        except (ImportError, AttributeError) as error:
+            raise Unknown(f"no '{name}' to import: {error}") from error
+        if not isinstance(found, type):
+            raise Unknown(f"'{name}' is not a class: name one as package.module:Class")
+        return found
+    check_name(name, names(kind), among=kind)
+    module = importlib.import_module(f"{FOLDERS[kind]}.{name}")
+    (found,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__ and value.__name__[0] != "_"
+    )
+    return found
+
+
+def check_name(name: str, known: list[str], *, among: str) -> None:
+    """Raise if `name` is not `known`, with the nearest that is."""
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    advice = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}"
+    raise Unknown(f"no '{name}' in {among}: {advice}")
+
+
+class Part(BaseModel):
+    """A name and what differs from its defaults: `er`, or {name = "er", replay_size = 64}."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_short(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            return {"name": given}
+        if isinstance(given, dict) and "options" not in given:
+            return {"name": given.get("name"), "options": {k: v for k, v in given.items() if k != "name"}}
+        return given
+
+    @model_serializer
+    def _short(self) -> dict[str, Any]:
+        return {"name": self.name, **self.options}
+
+    def with_options(self, **options: Any) -> Part:
+        return Part(name=self.name, options={**self.options, **options})
+
+
+class LearnerSettings(BaseModel):
+    """Everything that decides how a learner learns; the rest is data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: Part = Part(name="er")
+    setting: Setting = "free"
+    backbone: Part = Part(name="mlp")
+    head: HeadKind = "linear"
+    cosine_scale: float = Field(default=10.0, gt=0)
+    n_classes: int | None = Field(default=None, ge=1)  # None: the head grows with the classes that come
+    memory: int | str = 1000  # samples, or bytes as "5 MB"
+    selection: Part = Part(name="reservoir")
+    retrieval: Part = Part(name="uniform")
+    optimizer: OptimizerName = "sgd"
+    lr: float = Field(default=0.1, gt=0)
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _memory_is_a_size(self) -> LearnerSettings:
+        if isinstance(self.memory, str):
+            parse_bytes(self.memory)
+        elif self.memory < 1:
+            raise ValueError(f"a memory of {self.memory} samples holds nothing: give 1 or more")
+        return self
+
+
+PARTS: dict[str, Kind] = {
+    "method": "methods",
+    "selection": "selections",
+    "retrieval": "retrievals",
+    "backbone": "backbones",
+    "stream": "streams",
+}
+_BUILT_HERE = {"model", "optimizer", "memory", "selection", "retrieval"}  # fields of methods that are no options
+
+
+def options_of(kind: Kind, name: str) -> dict[str, Any]:
+    """The options that `name` takes, with their defaults (None where there is none)."""
+    found = find(kind, name)
+    if issubclass(found, Method):
+        return {
+            f.name: None if f.default is MISSING else f.default for f in fields(found) if f.name not in _BUILT_HERE
+        }
+    hidden = {"self", "input_shape", "data", "seed", "of", "args", "kwargs"}
+    parameters = inspect.signature(found).parameters.values()
+    return {
+        p.name: None if p.default is inspect.Parameter.empty else p.default for p in parameters if p.name not in hidden
+    }
+
+
+def make(kind: Kind, part: Part, *given: Any, **built: Any) -> Any:
+    """An object of the class that `part` names, from its options and what was built already."""
+    known = options_of(kind, part.name)
+    for option in part.options:
+        check_name(option, sorted(known), among=f"the options of '{part.name}'")
+    return find(kind, part.name)(*given, **built, **part.options)
+
+
+def build_model(
+    settings: LearnerSettings,
+    input_shape: tuple[int, ...],
+    *,
+    scale: float = 1.0,
+    mean: Tensor | float = 0.0,
+    backbone: nn.Module | None = None,
+) -> Model:
+    """The model of `settings` for samples of `input_shape`; `backbone` stands in for the one that is named."""
+    # Layers initialise themselves from torch's global generator, which is left as it was.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        if backbone is None:
+            backbone = make("backbones", settings.backbone, input_shape)
+    assert backbone is not None
+    return Model(
+        backbone,
+        n_features=_n_features(backbone, input_shape),
+        n_classes=settings.n_classes or 1,
+        setting=settings.setting,
+        head=settings.head,
+        cosine_scale=settings.cosine_scale,
+        scale=scale,
+        mean=mean,
+        seed=settings.seed,
+    )
+
+
+def build_method(settings: LearnerSettings, model: Model) -> Method:
+    """The method of `settings`, learning `model`."""
+    optimizer = make_optimizer(settings.optimizer, model, lr=settings.lr, momentum=settings.momentum)
+    built: dict[str, Any] = {"model": model, "optimizer": optimizer}
+    if issubclass(find("methods", settings.method.name), ReplayMethod):
+        selection: Selection = make("selections", settings.selection)
+        retrieval: Retrieval = make("retrievals", settings.retrieval)
+        memory = Memory(settings.memory, seed=settings.seed, device=model.device)
+        built |= {"memory": memory, "selection": selection, "retrieval": retrieval}
+    method: Method = make("methods", settings.method, **built)
+    return method
+
+
+def build_stream(part: Part, data: Path | None, seed: int) -> Stream:
+    """The stream that `part` names; `joint` takes the stream that it joins as the option `of`."""
+    if part.name == "joint":
+        options = dict(part.options)
+        base = options.pop("of", None)
+        if base is None:
+            raise Unknown("'joint' joins the tasks of another stream: say which, as in of='permuted_digits'")
+        return Joint(build_stream(Part(name=base, options=options), data, seed))
+    stream: Stream = make("streams", part, data, seed=seed)
+    return stream
+
+
+def _n_features(backbone: nn.Module, input_shape: tuple[int, ...]) -> int:
+    declared = getattr(backbone, "n_features", None)
+    if isinstance(declared, int):
+        return declared
+    with predicting(backbone):
+        features = backbone(torch.zeros(1, *input_shape))
+    if features.ndim != 2:
+        raise ValueError(f"the backbone makes features of shape {tuple(features.shape[1:])}: make it (n, n_features)")
+    return int(features.shape[1])

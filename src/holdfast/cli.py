@@ -1,0 +1,355 @@
+"""The command line: parses, calls, prints."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import torch
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from holdfast import __version__, _data_commands
+from holdfast.build import FOLDERS, Kind, Unknown, check_name, find, names
+from holdfast.core.checkpoint import CorruptCheckpoint
+from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.recipes import Recipe, load_recipe, parse_changes, recipe_names
+from holdfast.experiments.results import Refused, Result, ResultStore, read_result
+from holdfast.experiments.run import Interrupted, Moment, run
+from holdfast.experiments.tables import comparison, matrix_rows
+from holdfast.methods._base import Diverged
+
+app = typer.Typer(
+    help="Online continual learning: learn a stream once, in bounded memory, and do not forget.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(_data_commands.app, name="data")
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name or TOML file, or a stream's name.")]
+Out = Annotated[Path, typer.Option(help="The folder that results go to.")]
+Data = Annotated[Path | None, typer.Option(help="Where the data sets are; else HOLDFAST_DATA.")]
+Changes = Annotated[list[str] | None, typer.Option("--set", help="A change, as method.replay_size=64 or lr=0.1.")]
+Subset = Annotated[str | None, typer.Option("--tasks", help="tuning, report or all tasks of the stream.")]
+NTasks = Annotated[int | None, typer.Option(help="Only the first so many tasks.")]
+Device = Annotated[str, typer.Option(help="Where to learn.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads of torch; other numbers of threads round otherwise.")]
+Every = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is there and begin anew.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+@app.command("run")
+def run_command(
+    recipe: RecipeName,
+    method: Annotated[str, typer.Option(help="A row of the recipe, or any method.")] = "er",
+    seed: Annotated[int | None, typer.Option(help="Of data order, weights and memory.")] = None,
+    changes: Changes = None,
+    tasks: Subset = None,
+    n_tasks: NTasks = None,
+    out_folder: Annotated[Path, typer.Option("--out", help="The folder that results go to.")] = Path("runs"),
+    data: Data = None,
+    device: Device = "cpu",
+    threads: Threads = 1,
+    checkpoint_every: Every = 60,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> None:
+    """Learn one stream with one method; a run that was killed goes on where it was."""
+    torch.set_num_threads(threads)
+    experiment = load_recipe(recipe).experiment(method, seed=seed, changes=_changes(changes, tasks, n_tasks))
+    store = ResultStore(out_folder)
+    (result,) = _run_all([experiment], store, data, device, checkpoint_every, fresh=fresh, quiet=as_json)
+    folder = store.folder(experiment)
+    if as_json:
+        _print_json(_as_json(result, folder))
+    else:
+        out.print(f"{_numbers(result)}\nwritten to {folder}")
+
+
+@app.command()
+def compare(
+    recipe: RecipeName = "permuted_digits",
+    methods: Annotated[str, typer.Option(help="Rows or methods, with commas between; else those of the recipe.")] = "",
+    seeds: Annotated[str, typer.Option(help="With commas between, or a range as 1234-1238.")] = "1234",
+    changes: Changes = None,
+    tasks: Subset = None,
+    n_tasks: NTasks = None,
+    out_folder: Annotated[Path, typer.Option("--out", help="The folder that results go to.")] = Path("runs"),
+    data: Data = None,
+    device: Device = "cpu",
+    threads: Threads = 1,
+    checkpoint_every: Every = 60,
+    fresh: Fresh = False,
+    as_json: Json = False,
+) -> None:
+    """Learn one stream with several methods and seeds, and print a table."""
+    torch.set_num_threads(threads)
+    loaded = load_recipe(recipe)
+    experiments = _experiments(loaded, methods, seeds, _changes(changes, tasks, n_tasks))
+    store = ResultStore(out_folder)
+    results = _run_all(experiments, store, data, device, checkpoint_every, fresh=fresh, quiet=as_json)
+    if as_json:
+        _print_json([_as_json(result, store.folder(result.experiment)) for result in results])
+        return
+    out.print(_comparison_table(loaded.name, results))
+    out.print(f"written to {out_folder / loaded.name}")
+
+
+@app.command("list")
+def list_command(
+    kind: Annotated[str, typer.Argument(help="methods, streams, selections, retrievals, backbones or recipes.")],
+    as_json: Json = False,
+) -> None:
+    """Say what there is."""
+    check_name(kind, [*FOLDERS, "recipes"], among="what can be listed")
+    if kind == "recipes":
+        found = {name: ", ".join(load_recipe(name).rows) for name in recipe_names()}
+    else:
+        known = cast(Kind, kind)
+        found = {name: _first_sentence(find(known, name)) for name in names(known)}
+    if as_json:
+        _print_json(found)
+        return
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, text in found.items():
+        table.add_row(name, text)
+    out.print(table)
+
+
+@app.command()
+def show(
+    path: Annotated[Path, typer.Argument(help="A run's folder, or a folder of many.")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Print stored results: a table of many, or everything about one."""
+    if not path.exists():
+        raise FileNotFoundError(f"no results at {path}: name the folder of a run, or one that holds runs")
+    results = [read_result(path / "result.json")] if (path / "result.json").exists() else ResultStore(path).results()
+    if as_json:
+        _print_json([_as_json(result, None) for result in results])
+        return
+    if not results:
+        raise FileNotFoundError(f"no finished run in {path}: 'holdfast run' makes one")
+    if len(results) == 1:
+        _show_one(results[0])
+        return
+    for benchmark in sorted({result.experiment.benchmark for result in results}):
+        out.print(_comparison_table(benchmark, [r for r in results if r.experiment.benchmark == benchmark]))
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        out.print(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command; an error is a sentence and an exit code, never a traceback."""
+    warnings.showwarning = lambda message, *_: err.print(f"warning: {message}", markup=False)
+    try:
+        app()
+    except Unknown as error:
+        _fail(error, code=2)
+    except Interrupted as error:
+        err.print(f"{error}; this goes on from there:\n  {shlex.join(['holdfast', *sys.argv[1:]])}", markup=False)
+        sys.exit(130)
+    except (OSError, ValueError, Refused, CorruptCheckpoint, Diverged, MemoryError) as error:
+        _fail(error, code=1)
+
+
+def _fail(error: BaseException, *, code: int) -> None:
+    err.print(f"holdfast: {error}", markup=False)
+    sys.exit(code)
+
+
+def _changes(texts: list[str] | None, tasks: str | None, n_tasks: int | None) -> dict[str, Any]:
+    changes = parse_changes(texts or [])
+    if tasks is not None:
+        changes["stream.tasks"] = tasks
+    if n_tasks is not None:
+        changes["stream.n_tasks"] = n_tasks
+    return changes
+
+
+def _experiments(recipe: Recipe, methods: str, seeds: str, changes: dict[str, Any]) -> list[Experiment]:
+    rows = methods.split(",") if methods else recipe.compare
+    return [recipe.experiment(row.strip(), seed=seed, changes=changes) for seed in _seeds(seeds) for row in rows]
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        if "-" in text:
+            first, last = map(int, text.split("-"))
+            return list(range(first, last + 1))
+        return [int(seed) for seed in text.split(",")]
+    except ValueError:
+        raise Unknown(f"'{text}' are no seeds: write 1234, 1234,1235 or 1234-1238") from None
+
+
+def _run_all(
+    experiments: list[Experiment],
+    store: ResultStore,
+    data: Path | None,
+    device: str,
+    checkpoint_seconds: float,
+    *,
+    fresh: bool,
+    quiet: bool,
+) -> list[Result]:
+    results = []
+    with _stop_on_signal() as stop:
+        for experiment in experiments:
+            label = f"{experiment.benchmark} {experiment.row} seed {experiment.seed}"
+            if not fresh and (finished := store.load(experiment)):
+                if not quiet:
+                    out.print(f"{label}: finished before, skipped ({store.folder(experiment)})")
+                results.append(finished)
+                continue
+            with _Watcher(label, quiet=quiet) as watcher:
+                results.append(
+                    run(
+                        experiment,
+                        store,
+                        data=data,
+                        device=device,
+                        checkpoint_seconds=checkpoint_seconds,
+                        fresh=fresh,
+                        watcher=watcher,
+                        stop=stop,
+                    )
+                )
+    return results
+
+
+class _Watcher:
+    """Prints what a run is about to do, and a bar while it runs, on a terminal."""
+
+    def __init__(self, label: str, *, quiet: bool) -> None:
+        self.label = label
+        self.quiet = quiet
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[accuracy]}"),
+            console=err,
+            transient=True,
+            disable=quiet or not err.is_terminal,
+        )
+        self.line: TaskID | None = None
+        self.shown_at = 0.0
+        self.begun_at = (0.0, 0)  # seconds, steps
+
+    def __enter__(self) -> _Watcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def begin(self, facts: dict[str, str], moment: Moment) -> None:
+        if not self.quiet:
+            out.print(self.label)
+            for name, text in facts.items():
+                out.print(f"  {name:<13}{text}", markup=False)
+            if moment.step:
+                out.print(f"  {'continued':<13}from step {moment.step:,} of {moment.n_steps:,}")
+        self.begun_at = (time.monotonic(), moment.step)
+        self.line = self.bar.add_task(self.label, total=moment.n_steps, completed=moment.step, rate="", accuracy="")
+        self.bar.start()
+
+    def step(self, moment: Moment) -> None:
+        now = time.monotonic()
+        if self.bar.disable or self.line is None or (now - self.shown_at < 0.1 and moment.step < moment.n_steps):
+            return
+        self.shown_at = now
+        seconds, steps = now - self.begun_at[0], moment.step - self.begun_at[1]
+        accuracy = "" if moment.accuracy is None else f"A {100 * moment.accuracy:.1f} %"
+        self.bar.update(
+            self.line,
+            completed=moment.step,
+            description=f"{self.label} task {moment.task + 1}/{moment.n_tasks}",
+            rate=f"{steps / seconds:,.0f} steps/s" if seconds else "",
+            accuracy=accuracy,
+        )
+
+
+@contextlib.contextmanager
+def _stop_on_signal() -> Iterator[Callable[[], bool]]:
+    """Inside, the first Ctrl-C or SIGTERM only asks to stop after the step; the second ends at once."""
+    asked = False
+
+    def ask(number: int, _: object) -> None:
+        nonlocal asked
+        if asked:
+            sys.exit(128 + number)
+        asked = True
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _comparison_table(title: str, results: list[Result]) -> Table:
+    return _table(title, *comparison(results))
+
+
+def _table(title: str, header: list[str], rows: list[list[str]]) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
+    for i, name in enumerate(header):
+        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _show_one(result: Result) -> None:
+    experiment = result.experiment
+    out.print(f"{experiment.benchmark} {experiment.row} seed {experiment.seed} ({experiment.digest})")
+    for name, value in experiment.model_dump(mode="json").items():
+        out.print(f"  {name:<13}{json.dumps(value)}", markup=False)
+    out.print(f"  {'versions':<13}{json.dumps(result.versions)}", markup=False)
+    out.print(f"  {'memory used':<13}{result.memory_samples:,} samples, {result.memory_bytes:,} bytes")
+    out.print(_table("accuracy (%) on each task, a row after each task learned", *matrix_rows(result)))
+    out.print(_numbers(result))
+
+
+def _numbers(result: Result) -> str:
+    header, ((name, *values),) = comparison([result])
+    pairs = [f"{label} {value}" for label, value in zip(header[1:], values, strict=True) if value != "-"]
+    return f"{name}: {', '.join(pairs)}"
+
+
+def _as_json(result: Result, folder: Path | None) -> dict[str, Any]:
+    document = {"metrics": result.metrics, **result.model_dump(mode="json")}
+    return document if folder is None else {"folder": str(folder), **document}
+
+
+def _print_json(document: Any) -> None:
+    sys.stdout.write(json.dumps(document, indent=1) + "\n")
+
+
+def _first_sentence(found: type[Any]) -> str:
+    first = (found.__doc__ or "").strip().split("\n\n")[0]
+    return " ".join(first.split())

@@ -1,0 +1,59 @@
+"""Data in motion and at rest: samples with their classes and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+NO_TASK = -1  # the task of a sample whose task is not known
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Batch:
+    """n samples.
+
+    Attributes:
+        x: (n, …) inputs, in whatever dtype they came.
+        y: (n,) classes, int64.
+        task: (n,) tasks, int64; NO_TASK where unknown.
+        extra: what a method wants to find again beside a sample, each (n, …).
+    """
+
+    x: Tensor
+    y: Tensor
+    task: Tensor
+    extra: dict[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: slice | Tensor | Sequence[int]) -> Batch:
+        extra = {name: column[index] for name, column in self.extra.items()}
+        return Batch(self.x[index], self.y[index], self.task[index], extra)
+
+    def samples(self) -> Iterator[Batch]:
+        """One batch of one sample after the other."""
+        for i in range(len(self)):
+            yield self[i : i + 1]
+
+    def with_extra(self, **columns: Tensor) -> Batch:
+        """The same samples with more beside them."""
+        return Batch(self.x, self.y, self.task, {**self.extra, **columns})
+
+    def to(self, device: torch.device) -> Batch:
+        extra = {name: column.to(device) for name, column in self.extra.items()}
+        return Batch(self.x.to(device), self.y.to(device), self.task.to(device), extra)
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """One batch of all samples, in order; the extras are those that all of them have."""
+    shared = set.intersection(*(set(batch.extra) for batch in batches))
+    return Batch(
+        torch.cat([batch.x for batch in batches]),
+        torch.cat([batch.y for batch in batches]),
+        torch.cat([batch.task for batch in batches]),
+        {name: torch.cat([batch.extra[name] for batch in batches]) for name in sorted(shared)},
+    )

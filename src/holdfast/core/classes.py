@@ -1,0 +1,83 @@
+"""Which classes were seen, and which of them compete for a sample: the settings live here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from holdfast.core.state import Stateful
+
+Setting = Literal["task", "class", "domain", "free"]
+SETTINGS: tuple[Setting, ...] = get_args(Setting)
+SETTING_MEANINGS: dict[Setting, str] = {
+    "task": "task known when learning and predicting; only classes of one task compete",
+    "class": "task known when learning only; all seen classes compete",
+    "domain": "task known when learning only; tasks share their classes, all seen classes compete",
+    "free": "task never known; all seen classes compete",
+}
+
+
+class SeenClasses(Stateful):
+    """The classes seen so far, under one of the four settings."""
+
+    def __init__(self, setting: Setting, n_classes: int, device: torch.device | None = None) -> None:
+        self.setting: Setting = setting
+        # (rows, n_classes): a row a task in the setting `task`, one row for all tasks in the others.
+        self.table = torch.zeros(1, n_classes, dtype=torch.bool, device=device)
+
+    @property
+    def learns_by_task(self) -> bool:
+        """Whether the task is known when learning."""
+        return self.setting != "free"
+
+    @property
+    def predicts_by_task(self) -> bool:
+        """Whether the task is known when predicting."""
+        return self.setting == "task"
+
+    @property
+    def n_classes(self) -> int:
+        """Classes there is room for."""
+        return self.table.shape[1]
+
+    def grow(self, n_classes: int) -> None:
+        """Make room for `n_classes` classes."""
+        self.table = _enlarged(self.table, len(self.table), n_classes)
+
+    def announce(self, classes: Sequence[int], task: int) -> None:
+        """Say which classes a task has before its samples come."""
+        y = torch.tensor(list(classes), dtype=torch.int64, device=self.table.device)
+        self.add(y, torch.full_like(y, task))
+
+    def add(self, y: Tensor, task: Tensor) -> None:
+        """Note the classes `y` (n,) of samples of the tasks `task` (n,)."""
+        if not self.predicts_by_task:
+            self.table[0, y] = True
+            return
+        n_rows = int(task.max()) + 1
+        if n_rows > len(self.table):
+            self.table = _enlarged(self.table, n_rows, self.n_classes)
+        self.table[task, y] = True
+
+    def knows_task(self, task: int) -> bool:
+        """Whether a class of `task` was seen; the other settings ask for no task and know all."""
+        return not self.predicts_by_task or (0 <= task < len(self.table) and bool(self.table[task].any()))
+
+    def competing(self, task: Tensor) -> Tensor:
+        """(n, n_classes) true where a class competes for a sample of the tasks `task` (n,)."""
+        if self.predicts_by_task:
+            return self.table[task]
+        return self.table.expand(len(task), -1)
+
+    def classes(self) -> Tensor:
+        """All classes seen, in order."""
+        return self.table.any(dim=0).nonzero().flatten()
+
+
+def _enlarged(table: Tensor, n_rows: int, n_columns: int) -> Tensor:
+    larger = table.new_zeros(n_rows, n_columns)
+    larger[: table.shape[0], : table.shape[1]] = table
+    return larger

@@ -1,0 +1,164 @@
+"""A backbone, one head over all classes, and the mask of who competes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from holdfast.core.batch import Batch
+from holdfast.core.classes import SeenClasses, Setting
+
+HeadKind = Literal["linear", "cosine"]
+
+
+class Head(nn.Module):
+    """Scores of all classes from features, one row of weights a class; it grows by rows.
+
+    `linear` is w·f + b. `cosine` is s·cos(w, f), without bias: only directions count.
+    """
+
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
+    def __init__(
+        self, n_features: int, n_classes: int, *, kind: HeadKind, cosine_scale: float, seed: int
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.cosine_scale = cosine_scale
+        self.rng = torch.Generator().manual_seed(seed)  # for rows that come later
+        self.weight = nn.Parameter(self._rows(n_classes, n_features))
+        self.bias = (
+            nn.Parameter(self._rows(n_classes, n_features)[:, 0].clone()) if kind == "linear" else None
+        )
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.weight)
+
+    def _rows(self, n_rows: int, n_features: int) -> Tensor:
+        bound = n_features**-0.5  # as torch initialises a linear layer
+        return torch.empty(n_rows, n_features).uniform_(-bound, bound, generator=self.rng)
+
+    def grow(self, n_classes: int) -> None:
+        """Add rows up to `n_classes`; the parameters stay the same objects, so an optimiser keeps them."""
+        n_features = self.weight.shape[1]
+        new = self._rows(n_classes - self.n_classes, n_features).to(self.weight)
+        self.weight.grad = None
+        self.weight.data = torch.cat([self.weight.data, new])
+        if self.bias is not None:
+            new_bias = self._rows(len(new), n_features)[:, 0].to(self.bias)
+            self.bias.grad = None
+            self.bias.data = torch.cat([self.bias.data, new_bias])
+
+    def forward(self, features: Tensor) -> Tensor:
+        if self.kind == "linear":
+            return F.linear(features, self.weight, self.bias)
+        return self.cosine_scale * self.cosines(features)
+
+    def cosines(self, features: Tensor) -> Tensor:
+        """(n, n_classes) cosine of each sample's features with each row."""
+        return F.linear(F.normalize(features, dim=1), F.normalize(self.weight, dim=1))
+
+
+class Model(nn.Module):
+    """What is learned: inputs to features to scores.
+
+    Args:
+        backbone: inputs (n, …) to features (n, n_features).
+        setting: who knows the task when, hence who competes.
+        scale, mean: an input first becomes x * scale - mean, so that memory can keep raw bytes.
+        seed: for the rows of the head.
+    """
+
+    mean: Tensor
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        *,
+        n_features: int,
+        n_classes: int,
+        setting: Setting,
+        head: HeadKind = "linear",
+        cosine_scale: float = 10.0,
+        scale: float = 1.0,
+        mean: Tensor | float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = Head(n_features, n_classes, kind=head, cosine_scale=cosine_scale, seed=seed)
+        self.seen = SeenClasses(setting, n_classes)
+        self.scale = scale
+        self.has_mean = isinstance(mean, Tensor) or mean != 0
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32))
+
+    @property
+    def device(self) -> torch.device:
+        return self.head.weight.device
+
+    def grow(self, n_classes: int) -> None:
+        """Make room for `n_classes` classes."""
+        self.head.grow(n_classes)
+        self.seen.grow(n_classes)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """Raw inputs as the backbone wants them."""
+        x = x.to(self.head.weight.dtype)
+        if self.scale != 1:
+            x = x * self.scale
+        return x - self.mean if self.has_mean else x
+
+    def features(self, x: Tensor) -> Tensor:
+        """(n, n_features) what the backbone makes of the inputs, with gradient."""
+        features: Tensor = self.backbone(self.prepare(x))
+        return features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, n_classes) scores of all classes, competing or not."""
+        scores: Tensor = self.head(self.features(x))
+        return scores
+
+    def masked(self, scores: Tensor, task: Tensor) -> Tensor:
+        """The scores with minus infinity where a class does not compete for a sample of its task."""
+        return scores.masked_fill(~self.seen.competing(task), -torch.inf)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Mean cross-entropy, each sample among the classes that compete for it."""
+        return F.cross_entropy(self.masked(self(batch.x), batch.task), batch.y)
+
+    def embed(self, x: Tensor) -> Tensor:
+        """(n, n_features) features without gradient, as when predicting: no batch statistics change."""
+        with predicting(self):
+            return self.features(x)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"seen": self.seen.state_dict(), "rng": self.head.rng.get_state()}
+
+    def set_extra_state(self, state: Any) -> None:
+        self.seen.load_state_dict(state["seen"])
+        self.head.rng.set_state(state["rng"])
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        n_classes = len(state_dict["head.weight"])
+        if n_classes > self.head.n_classes:
+            self.grow(n_classes)
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+
+@contextmanager
+def predicting(model: nn.Module) -> Iterator[None]:
+    """Inside, the model neither keeps gradients nor changes its batch statistics."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)

@@ -1,0 +1,41 @@
+"""What to run, as plain data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import Field
+
+from holdfast.build import LearnerSettings, Part
+
+
+class Experiment(LearnerSettings):
+    """One method on one stream with one seed. Its hash names its folder."""
+
+    stream: Part
+    batch_size: int = Field(default=10, ge=1)
+    seed: int = Field(default=1234, ge=0)
+    benchmark: str = ""  # the recipe it comes from; by default the stream's name
+    row: str = ""  # what its line in a table is called; by default the method's name
+
+    def model_post_init(self, _: Any) -> None:
+        object.__setattr__(self, "benchmark", self.benchmark or self.stream.name)
+        object.__setattr__(self, "row", self.row or self.method.name)
+
+    @property
+    def digest(self) -> str:
+        """A short hash of everything that decides the result."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    @property
+    def path(self) -> str:
+        """Where its results go below a folder of results."""
+        return f"{self.benchmark}/{self.row}/{self.seed}-{self.digest}"
+
+    def learner_settings(self, n_classes: int) -> dict[str, Any]:
+        """The settings of its learner, for a head of `n_classes` unless it says otherwise."""
+        settings = self.model_dump(include=set(LearnerSettings.model_fields))
+        return settings | {"n_classes": self.n_classes or n_classes}

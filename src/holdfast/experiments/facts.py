@@ -1,0 +1,82 @@
+"""What papers hide: the facts about a run that decide its numbers, in words."""
+
+from __future__ import annotations
+
+import math
+
+from holdfast.core.classes import SETTING_MEANINGS
+from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.results import versions
+from holdfast.learner import Learner
+from holdfast.memory.storage import parse_bytes
+from holdfast.methods._base import ReplayMethod
+from holdfast.streams._base import Stream
+
+
+def facts(experiment: Experiment, stream: Stream, learner: Learner) -> dict[str, str]:
+    """What a run is about to do, a line a fact."""
+    method = learner.method
+    n_parameters = sum(p.numel() for p in method.model.parameters())
+    head = "cosine head, no bias" if experiment.head == "cosine" else "linear head"
+    momentum = f", momentum {experiment.momentum:g}" if experiment.momentum else ""
+    lines = {
+        "method": _with_options(experiment.method.name, experiment.method.options),
+        "stream": f"{_with_options(experiment.stream.name, experiment.stream.options)}: {_samples(stream)}",
+        "tasks": _tasks(experiment, stream),
+        "setting": f"{experiment.setting}: {SETTING_MEANINGS[experiment.setting]}",
+        "model": f"{experiment.backbone.name}, {head} of {method.model.head.n_classes}, {n_parameters:,} parameters",
+        "pre-training": "none",
+        "batch": f"{experiment.batch_size} new samples, {_steps(method.steps_per_batch)} a batch, one pass",
+        "optimiser": f"{experiment.optimizer}, learning rate {experiment.lr:g}{momentum}",
+        "replay": "none",
+        "memory": "none",
+        "seed": str(experiment.seed),
+        "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
+    }
+    if isinstance(method, ReplayMethod):
+        retrieval = _with_options(experiment.retrieval.name, experiment.retrieval.options)
+        lines["replay"] = f"{method.replay_size} stored samples a step, retrieval {retrieval}"
+        lines["memory"] = _memory(experiment, stream)
+    return lines
+
+
+def _memory(experiment: Experiment, stream: Stream) -> str:
+    sample = stream[0].train[:1]
+    bytes_per_sample = sample.x.nbytes + sample.y.nbytes + sample.task.nbytes
+    selection = _with_options(experiment.selection.name, experiment.selection.options)
+    if isinstance(experiment.memory, int):
+        n_samples, n_bytes = experiment.memory, experiment.memory * bytes_per_sample
+    else:
+        n_bytes = parse_bytes(experiment.memory)
+        n_samples = n_bytes // bytes_per_sample
+    return (
+        f"{n_samples:,} samples = {n_bytes:,} bytes ({bytes_per_sample:,} a sample, before what the method "
+        f"stores beside it), selection {selection}"
+    )
+
+
+def _tasks(experiment: Experiment, stream: Stream) -> str:
+    subset = experiment.stream.options.get("tasks", "report")
+    n_tests = len(stream.tests(len(stream)))
+    count = f"{n_tests} mixed into one" if n_tests != len(stream) else f"{len(stream)}"
+    held_out = f"{stream.n_held_out} others held out for tuning" if stream.n_held_out else "none held out for tuning"
+    return {"report": f"{count}, {held_out}", "tuning": f"{count}, those held out for tuning"}.get(
+        subset, f"{count}, those for tuning among them"
+    )
+
+
+def _samples(stream: Stream) -> str:
+    n_train, n_test = sum(len(task.train) for task in stream), sum(len(task.test) for task in stream)
+    scale = "x" if math.isclose(stream.scale, 1) else f"x/{1 / stream.scale:g}"
+    mean = " less the mean" if not isinstance(stream.mean, float) or stream.mean else ""
+    return f"{n_train:,} samples to learn, {n_test:,} to test; input {scale}{mean}"
+
+
+def _steps(n: int) -> str:
+    return "1 step" if n == 1 else f"{n} steps"
+
+
+def _with_options(name: str, options: dict[str, object]) -> str:
+    if not options:
+        return name
+    return f"{name} ({', '.join(f'{option}={value}' for option, value in options.items())})"

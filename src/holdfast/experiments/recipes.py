@@ -1,0 +1,119 @@
+"""Recipes: TOML files that say what to run, holding only what differs from the defaults in code."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from holdfast.build import PARTS, Part, Unknown, check_name, names, options_of
+from holdfast.experiments.experiment import Experiment
+from holdfast.learner import readable
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What all rows of a table share, and what each row changes.
+
+    Attributes:
+        common: fields of Experiment.
+        rows: by the name of the row, the fields that it changes and, beside them, options of its method.
+        compare: the rows that `holdfast compare` runs if none are named.
+    """
+
+    name: str
+    common: dict[str, Any]
+    rows: dict[str, dict[str, Any]]
+    compare: tuple[str, ...]
+
+    def experiment(self, row: str, *, seed: int | None = None, changes: dict[str, Any] | None = None) -> Experiment:
+        """The experiment of a row; `row` may also be any method that has no row of its own.
+
+        Args:
+            changes: fields by name, and options as 'method.replay_size' or 'stream.n_tasks'.
+        """
+        if row not in self.rows:
+            check_name(row, sorted({*self.rows, *names("methods")}), among=f"the methods of '{self.name}'")
+        settings = {"benchmark": self.name, "row": row, "method": row, **self.common}
+        for name, value in self.rows.get(row, {}).items():
+            settings = _changed(settings, name if name in Experiment.model_fields else f"method.{name}", value)
+        for name, value in (changes or {}).items():
+            settings = _changed(settings, name, value)
+        if seed is not None:
+            settings["seed"] = seed
+        try:
+            experiment = Experiment.model_validate(settings)
+        except ValidationError as error:
+            raise Unknown(f"in '{self.name}': {readable(error)}") from error
+        for field, kind in PARTS.items():
+            part: Part = getattr(experiment, field)
+            known = sorted(options_of(kind, part.name))
+            base = part.options.get("of") if field == "stream" else None
+            if base is not None:
+                known = ["of", *options_of(kind, base)]
+            for option in part.options:
+                check_name(option, known, among=f"the options of '{part.name}'")
+        return experiment
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with the package."""
+    return sorted(path.stem for path in _folder().glob("*.toml"))
+
+
+def load_recipe(name: str) -> Recipe:
+    """The recipe of a file, of a name that comes with the package, or of a stream's own name."""
+    path = Path(name)
+    if path.suffix != ".toml":
+        path = _folder() / f"{name}.toml"
+    if not path.exists():
+        if Path(name).suffix == ".toml":
+            raise Unknown(f"no recipe at {name}: name a file, or one of {', '.join(recipe_names())}")
+        check_name(name, sorted({*recipe_names(), *names("streams")}), among="recipes and streams")
+        return Recipe(name, {"stream": name}, {}, ("finetune", "er"))
+    try:
+        content = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Unknown(f"{path} is no TOML: {error}") from error
+    rows = content.pop("rows", {})
+    compare = content.pop("compare", list(rows))
+    for field in content:
+        check_name(field, sorted(Experiment.model_fields), among=f"the settings of {path.name}")
+    return Recipe(path.stem, content, rows, tuple(compare))
+
+
+def parse_changes(texts: list[str]) -> dict[str, Any]:
+    """Changes written as 'name=value'; a value is read as JSON if it is that, else as text."""
+    changes: dict[str, Any] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise Unknown(f"'{text}' changes nothing: write name=value, as in method.replay_size=64")
+        try:
+            changes[name] = json.loads(value)
+        except json.JSONDecodeError:
+            changes[name] = value
+    return changes
+
+
+def _changed(settings: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    field, _, option = name.partition(".")
+    check_name(field, sorted(Experiment.model_fields), among="the settings of an experiment")
+    if not option:
+        return {**settings, field: value}
+    if field not in PARTS:
+        raise Unknown(f"'{field}' has no options, so no '{name}': only {', '.join(PARTS)} have")
+    default = Experiment.model_fields[field].default
+    part = Part.model_validate(settings.get(field, default))
+    if option == "name":
+        return {**settings, field: Part(name=value)}
+    return {**settings, field: part.with_options(**{option: value})}
+
+
+def _folder() -> Path:
+    inside = Path(__file__).parents[1] / "recipes"
+    return inside if inside.exists() else Path(__file__).parents[3] / "recipes"  # a checkout has them on top

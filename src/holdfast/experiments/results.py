@@ -1,0 +1,147 @@
+"""Results in a folder: what was run, and what came out."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from holdfast.core.checkpoint import sync_folder
+from holdfast.experiments import metrics
+from holdfast.experiments.experiment import Experiment
+
+
+class Result(BaseModel):
+    """What a finished run leaves: kilobytes, enough to remake every table.
+
+    Attributes:
+        accuracies: a row for each task learned, a column for each task tested; None where not measured.
+        seconds: spent learning; `seconds_testing` beside it.
+        memory_samples, memory_bytes: what the memory held at the end, and the bytes of all its slots.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    experiment: Experiment
+    accuracies: list[list[float | None]]
+    n_steps: int
+    seconds: float
+    seconds_testing: float
+    memory_samples: int
+    memory_bytes: int
+    n_parameters: int
+    versions: dict[str, str]
+
+    @property
+    def matrix(self) -> metrics.Matrix:
+        return np.array(self.accuracies, dtype=np.float64)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return metrics.summary(self.matrix)
+
+
+class Refused(RuntimeError):
+    """A folder of results cannot be used for this run; the message says why."""
+
+
+@dataclass(frozen=True)
+class ResultStore:
+    """A folder of runs, each in a folder of its own that is named by its experiment."""
+
+    root: Path
+
+    def folder(self, experiment: Experiment) -> Path:
+        return self.root / experiment.path
+
+    def load(self, experiment: Experiment) -> Result | None:
+        """The result of a finished run; None if it is not finished."""
+        path = self.folder(experiment) / "result.json"
+        return read_result(path) if path.exists() else None
+
+    def save(self, result: Result) -> None:
+        text = json.dumps(result.model_dump(mode="json"), indent=1)
+        write_text(self.folder(result.experiment) / "result.json", text + "\n")
+
+    def results(self) -> list[Result]:
+        """All finished runs; a damaged or foreign file is named in a warning and passed over."""
+        found = []
+        for path in sorted(self.root.rglob("result.json")):
+            try:
+                found.append(read_result(path))
+            except ValueError as error:
+                warnings.warn(str(error), stacklevel=2)
+        return found
+
+    @contextmanager
+    def claimed(self, experiment: Experiment) -> Iterator[Path]:
+        """The folder of `experiment`, for this process alone; refused if it is of another configuration."""
+        folder = self.folder(experiment)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Refused(f"{folder} is being run by another process: wait for it, or use another --out") from None
+            self._check_configuration(experiment, folder / "experiment.json")
+            yield folder
+
+    def _check_configuration(self, experiment: Experiment, path: Path) -> None:
+        expected = experiment.model_dump(mode="json")
+        if not path.exists():
+            write_text(path, json.dumps(expected, indent=1) + "\n")
+            return
+        try:
+            found = json.loads(path.read_text())
+        except ValueError as error:
+            raise Refused(f"{path} is damaged ({error}): use another --out or --fresh") from error
+        for name, value in expected.items():
+            if found.get(name) != value:
+                raise Refused(
+                    f"{path.parent} was made with {name}={found.get(name)}, not {value}: use another --out or --fresh"
+                )
+
+
+def read_result(path: Path) -> Result:
+    """The result in a file; ValueError naming the file if it is none."""
+    try:
+        return Result.model_validate_json(path.read_text())
+    except (ValidationError, UnicodeDecodeError) as error:
+        first = str(error).splitlines()[0]
+        raise ValueError(f"{path} is no result of a run: {first}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file aside and rename it, so that it is never half there."""
+    aside = path.with_name(f"{path.name}.{os.getpid()}.writing")
+    try:
+        with aside.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def versions() -> dict[str, str]:
+    """What a result may depend on beside its experiment."""
+    found: dict[str, Any] = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+    try:
+        found["holdfast"] = version("holdfast")
+    except PackageNotFoundError:  # run from a source tree
+        found["holdfast"] = "source"
+    return found | {"machine": platform.machine(), "threads": str(torch.get_num_threads())}

@@ -1,0 +1,224 @@
+"""Run one experiment: learn the stream once, test after each task, and be killable at any step."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from holdfast.build import build_stream
+from holdfast.core.checkpoint import CorruptCheckpoint, previous_checkpoint, read_checkpoint, write_checkpoint
+from holdfast.core.state import State, Stateful
+from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.facts import facts
+from holdfast.experiments.results import Result, ResultStore, versions
+from holdfast.learner import PREDICT_SIZE, Learner
+from holdfast.streams._base import Stream, Task
+
+CHECKPOINT = "checkpoint.safetensors"
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; it has saved where it is."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where a run is, for those who watch it."""
+
+    task: int
+    n_tasks: int
+    step: int  # over all tasks
+    n_steps: int
+    loss: float
+    accuracy: float | None  # A_t after the last task that was tested
+
+
+class Watcher(Protocol):
+    """Someone who follows a run."""
+
+    def begin(self, facts: dict[str, str], moment: Moment) -> None: ...
+
+    def step(self, moment: Moment) -> None: ...
+
+
+class Run(Stateful):
+    """An experiment under way: all that a checkpoint has to hold."""
+
+    def __init__(self, experiment: Experiment, stream: Stream, device: str) -> None:
+        self.learner = Learner(
+            input_shape=stream.input_shape,
+            scale=stream.scale,
+            mean=stream.mean,
+            device=device,
+            **experiment.learner_settings(stream.n_classes),
+        )
+        self.digest = experiment.digest
+        self.task = 0  # being learned
+        self.step = 0  # of it, to be learned next
+        self.n_steps = 0  # done over all tasks, of
+        self.total_steps = sum(task.n_steps(experiment.batch_size) for task in stream)
+        self.accuracies: list[list[float]] = []
+        self.seconds = 0.0
+        self.seconds_testing = 0.0
+
+    def save(self, path: Path) -> None:
+        write_checkpoint(path, self.state_dict() | {"global_rng": torch.get_rng_state()})
+
+    def restore(self, state: State) -> None:
+        torch.set_rng_state(state.pop("global_rng"))
+        self.load_state_dict(state)
+
+
+def run(
+    experiment: Experiment,
+    store: ResultStore,
+    *,
+    data: Path | None = None,
+    device: str = "cpu",
+    checkpoint_seconds: float = 60,
+    fresh: bool = False,
+    watcher: Watcher | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Result:
+    """The result of `experiment`: read from the store if it is finished, continued if it was begun.
+
+    Args:
+        data: where data sets are; see `holdfast data`.
+        checkpoint_seconds: at most this much work is lost to a kill; a continued run ends with the same bits.
+        fresh: throw away what is there of this experiment.
+        watcher: told when the run begins and after each step.
+        stop: asked after each step; if it says so, the run saves where it is and raises Interrupted.
+    """
+    if fresh:
+        shutil.rmtree(store.folder(experiment), ignore_errors=True)
+    elif finished := store.load(experiment):
+        return finished
+    with store.claimed(experiment) as folder, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(experiment.seed)
+        stream = build_stream(experiment.stream, data, experiment.seed)
+        state = Run(experiment, stream, device)
+        checkpoint = folder / CHECKPOINT
+        _continue(state, checkpoint)
+        if watcher:
+            watcher.begin(facts(experiment, stream, state.learner), _moment(state, len(stream), 0.0))
+        _learn(state, experiment, stream, checkpoint, checkpoint_seconds, watcher, stop)
+        state.save(checkpoint)
+        previous_checkpoint(checkpoint).unlink(missing_ok=True)
+        result = _result(state, experiment)
+        store.save(result)
+        return result
+
+
+def _continue(state: Run, checkpoint: Path) -> None:
+    try:
+        saved = read_checkpoint(checkpoint)
+    except FileNotFoundError:
+        return
+    except CorruptCheckpoint as error:
+        warnings.warn(f"{error}; no other is there, so the run begins anew", stacklevel=3)
+        return
+    if saved.get("digest") != state.digest:
+        raise CorruptCheckpoint(f"{checkpoint} is of another experiment: use another --out or --fresh")
+    state.restore(saved)
+
+
+def _learn(
+    state: Run,
+    experiment: Experiment,
+    stream: Stream,
+    checkpoint: Path,
+    checkpoint_seconds: float,
+    watcher: Watcher | None,
+    stop: Callable[[], bool],
+) -> None:
+    learner, size = state.learner, experiment.batch_size
+    knows_task = experiment.setting != "free"
+    saved_at = started = time.perf_counter()
+
+    def save_if_due() -> None:
+        nonlocal saved_at, started
+        now = time.perf_counter()
+        if stop():
+            state.seconds += now - started
+            state.save(checkpoint)
+            raise Interrupted(f"stopped after step {state.n_steps:,}")
+        if now - saved_at < checkpoint_seconds:
+            return
+        state.seconds += now - started
+        try:
+            state.save(checkpoint)
+        except OSError as error:  # a full disk need not end the run: there may be room next time
+            warnings.warn(str(error), stacklevel=3)
+        saved_at = started = time.perf_counter()
+
+    while state.task < len(stream):
+        task = stream[state.task]
+        if state.step == 0 and knows_task:
+            for announced in stream.announced(state.task):
+                learner.announce(announced.classes, announced.id)
+        while state.step < task.n_steps(size):
+            batch = task.batch(state.step, size=size, seed=experiment.seed)
+            loss = learner.observe(batch.x, batch.y, batch.task if knows_task else None)
+            state.step += 1
+            state.n_steps += 1
+            if watcher:
+                watcher.step(_moment(state, len(stream), loss))
+            save_if_due()
+        if knows_task:
+            learner.end_task()
+        state.seconds += time.perf_counter() - started
+        started = time.perf_counter()
+        row = [measured_accuracy(learner, t, stream) for t in stream.tests(state.task + 1)]
+        state.seconds_testing += time.perf_counter() - started
+        state.accuracies.append(row)
+        state.task, state.step = state.task + 1, 0
+        started = time.perf_counter()
+        save_if_due()
+
+
+def _moment(state: Run, n_tasks: int, loss: float) -> Moment:
+    last = state.accuracies[-1] if state.accuracies else None
+    return Moment(
+        task=state.task,
+        n_tasks=n_tasks,
+        step=state.n_steps,
+        n_steps=state.total_steps,
+        loss=loss,
+        accuracy=sum(last) / len(last) if last else None,
+    )
+
+
+def measured_accuracy(learner: Learner, task: Task, stream: Stream) -> float:
+    """Accuracy on the test samples of `task`: over samples, or the mean over classes where the stream says so."""
+    by_task = learner.settings.setting == "task"
+    right = torch.empty(len(task.test), dtype=torch.bool)
+    for i in range(0, len(task.test), PREDICT_SIZE):
+        batch = task.test[i : i + PREDICT_SIZE]
+        predicted = learner.predict(batch.x, batch.task if by_task else None).cpu()
+        right[i : i + PREDICT_SIZE] = predicted == batch.y
+    if not stream.per_class_accuracy:
+        return right.double().mean().item()
+    return sum(right[task.test.y == c].double().mean().item() for c in task.classes) / len(task.classes)
+
+
+def _result(state: Run, experiment: Experiment) -> Result:
+    n_tests = max(len(row) for row in state.accuracies)
+    memory = state.learner.memory
+    return Result(
+        experiment=experiment,
+        accuracies=[[*row, *[None] * (n_tests - len(row))] for row in state.accuracies],
+        n_steps=state.n_steps,
+        seconds=round(state.seconds, 3),
+        seconds_testing=round(state.seconds_testing, 3),
+        memory_samples=0 if memory is None else len(memory),
+        memory_bytes=0 if memory is None else memory.nbytes,
+        n_parameters=sum(p.numel() for p in state.learner.method.model.parameters()),
+        versions=versions(),
+    )

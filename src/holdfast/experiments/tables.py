@@ -1,0 +1,49 @@
+"""Results as rows of text."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.experiments.results import Result
+
+COLUMNS = {
+    "A_T (%)": ("average_accuracy", 100, 2),
+    "F_T": ("forgetting", 1, 3),
+    "LTR": ("long_term_remembering", 1, 3),
+    "learned (%)": ("learning_accuracy", 100, 2),
+}
+
+Rows = tuple[list[str], list[list[str]]]  # a header and lines
+
+
+def comparison(results: list[Result]) -> Rows:
+    """A line for each row of the benchmark: mean and, over several seeds, population standard deviation."""
+    by_row: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        # Runs of one row that differ in more than the seed are not averaged.
+        same = result.experiment.model_copy(update={"seed": 0}).digest
+        by_row.setdefault((result.experiment.row, same), []).append(result)
+    header = ["method", *COLUMNS, "seconds", "seeds"]
+    lines = []
+    for (row, _), group in by_row.items():
+        cells = [_cell([r.metrics.get(m) for r in group], scale, digits) for m, scale, digits in COLUMNS.values()]
+        lines.append([row, *cells, _cell([r.seconds for r in group], 1, 1), str(len(group))])
+    return header, lines
+
+
+def matrix_rows(result: Result) -> Rows:
+    """The accuracy matrix in per cent, a line for each task learned."""
+    n_tests = len(result.accuracies[0])
+    header = ["after", *(str(j + 1) for j in range(n_tests))]
+    lines = [
+        [str(t + 1), *("" if a is None else f"{100 * a:.1f}" for a in row)] for t, row in enumerate(result.accuracies)
+    ]
+    return header, lines
+
+
+def _cell(values: list[float | None], scale: int, digits: int) -> str:
+    known = [scale * value for value in values if value is not None]
+    if not known:
+        return "-"
+    mean = f"{np.mean(known):.{digits}f}"
+    return mean if len(known) == 1 else f"{mean}±{np.std(known):.{digits}f}"

@@ -1,0 +1,364 @@
+"""The door for practitioners and for the runner: observe, predict, save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from holdfast.build import LearnerSettings, Part, Unknown, build_method, build_model, check_name, make, options_of
+from holdfast.core.batch import NO_TASK, Batch
+from holdfast.core.checkpoint import CorruptCheckpoint, read_checkpoint, write_checkpoint
+from holdfast.core.state import State, Stateful
+from holdfast.memory.storage import Memory
+from holdfast.methods._base import Method, ReplayMethod
+
+Array = Tensor | np.ndarray[Any, Any] | Sequence[Any]
+PREDICT_SIZE = 512  # samples scored at once, so that predicting a large set needs little memory
+MAX_CLASSES = 100_000  # a growing head takes no label beyond: it is more likely a mistake than a class
+MAX_TASKS = 100_000
+INPUT_DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
+
+
+class Learner(Stateful):
+    """Learns a stream batch by batch, in bounded memory.
+
+    Args:
+        method: a name of `holdfast list methods`.
+        backbone: a name of `holdfast list backbones`, {"name": …, option: …}, or any module that makes
+            features (n, n_features) of inputs.
+        input_shape: of one sample; taken from the first batch if not given.
+        scale, mean: an input first becomes x * scale - mean. By default bytes are scaled by 1/255.
+        device: where to learn.
+        settings: any field of `LearnerSettings` (setting, n_classes, memory, selection, retrieval, lr, seed, …) or
+            any option of the method (replay_size, …).
+    """
+
+    def __init__(
+        self,
+        method: str | dict[str, Any] = "er",
+        *,
+        backbone: str | dict[str, Any] | nn.Module = "mlp",
+        input_shape: Sequence[int] | None = None,
+        scale: float | None = None,
+        mean: Tensor | float = 0.0,
+        device: str | torch.device = "cpu",
+        **settings: Any,
+    ) -> None:
+        self.settings = _settings(method, backbone, settings)
+        self.device = torch.device(device)
+        self.scale = scale
+        self.mean = mean
+        self.input_shape = tuple(input_shape) if input_shape is not None else None
+        self.input_dtype: torch.dtype | None = None
+        self.n_observed = 0  # batches
+        self.running_task: int | None = None  # learned from, and not ended yet
+        self._backbone = backbone if isinstance(backbone, nn.Module) else None
+        self._method: Method | None = None
+        if self.input_shape is not None:
+            self._method = self._built(self.input_shape)
+
+    @property
+    def method(self) -> Method:
+        if self._method is None:
+            raise RuntimeError("nothing was learned yet: call observe(x, y) first, or give input_shape")
+        return self._method
+
+    @property
+    def memory(self) -> Memory | None:
+        """What is remembered; None for a method without a memory."""
+        return self.method.memory if isinstance(self.method, ReplayMethod) else None
+
+    def observe(self, x: Array, y: Array, task: int | Array | None = None) -> float:
+        """Learn n samples once; gives their loss.
+
+        Args:
+            x: (n, …) inputs: tensor, array or list; bytes or floats.
+            y: (n,) classes, whole numbers from 0.
+            task: of all samples, or (n,); in every setting but `free`.
+
+        Bad input raises ValueError and changes nothing.
+        """
+        inputs = self._checked_inputs(x)
+        classes = self._checked_classes(y, len(inputs))
+        tasks = self._checked_tasks(task, len(inputs), learning=True)
+        if self.input_dtype is None:
+            self._begin(inputs)
+        method = self.method
+        if tasks[0] != NO_TASK:
+            self._turn_to(tasks)
+
+        batch = Batch(inputs, classes, tasks).to(self.device)
+        n_classes = int(classes.max()) + 1
+        if n_classes > method.model.head.n_classes:
+            method.grow(n_classes)
+        method.model.seen.add(batch.y, batch.task)
+        loss = method.observe(batch)
+        self.n_observed += 1
+        return loss
+
+    def end_task(self) -> None:
+        """Say that the task is over; observing another task says it too."""
+        if self.settings.setting == "free":
+            raise ValueError("in the setting 'free' tasks are not known, so none ends: leave end_task out")
+        if self.running_task is not None:
+            self.method.end_task()
+            self.running_task = None
+
+    def announce(self, classes: Sequence[int], task: int | None = None) -> None:
+        """Say which classes a task has before its samples come, where that is known."""
+        y = self._checked_classes(list(classes), len(classes))
+        tasks = self._checked_tasks(task, len(classes), learning=True)
+        n_classes = int(y.max()) + 1
+        if n_classes > self.method.model.head.n_classes:
+            self.method.grow(n_classes)
+        self.method.model.seen.add(y.to(self.device), tasks.to(self.device))
+
+    def predict(self, x: Array, task: int | Array | None = None) -> Tensor:
+        """(n,) the class of each sample; `task` in the setting `task`, and there only."""
+        return self.scores(x, task).argmax(dim=1)
+
+    def scores(self, x: Array, task: int | Array | None = None) -> Tensor:
+        """(n, n_classes) one number a class, minus infinity where a class does not compete."""
+        if not self.method.model.seen.table.any():
+            raise RuntimeError("nothing was learned yet: call observe(x, y) first")
+        inputs = self._checked_inputs(x)
+        tasks = self._checked_tasks(task, len(inputs), learning=False).to(self.device)
+        parts = [
+            self.method.scores(inputs[i : i + PREDICT_SIZE].to(self.device), tasks[i : i + PREDICT_SIZE])
+            for i in range(0, len(inputs), PREDICT_SIZE)
+        ]
+        return torch.cat(parts)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one file; at every instant a whole file is there, the one before beside it."""
+        write_checkpoint(Path(path), self.state_dict())
+
+    def state_dict(self) -> State:
+        return {
+            "settings": self.settings.model_dump(mode="json"),
+            "own_backbone": self._backbone is not None,
+            "scale": self.scale,
+            "mean": self.mean,
+            "input_shape": self.input_shape,
+            "input_dtype": None if self.input_dtype is None else str(self.input_dtype).removeprefix("torch."),
+            "n_observed": self.n_observed,
+            "running_task": self.running_task,
+            "method": None if self._method is None else self._method.state_dict(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        if state["settings"] != self.settings.model_dump(mode="json"):
+            raise ValueError("the saved state is of a learner with other settings: use load_learner")
+        self.scale, self.mean, self.input_shape = state["scale"], state["mean"], state["input_shape"]
+        self.input_dtype = None if state["input_dtype"] is None else getattr(torch, state["input_dtype"])
+        self.n_observed, self.running_task = state["n_observed"], state["running_task"]
+        if state["method"] is not None:
+            assert self.input_shape is not None
+            if self._method is None:
+                self._method = self._built(self.input_shape)
+            self._method.load_state_dict(state["method"])
+
+    def _begin(self, inputs: Tensor) -> None:
+        """Take from the first inputs what was left open."""
+        shape = tuple(inputs.shape[1:])
+        if self.scale is None:
+            self.scale = 1 / 255 if inputs.dtype == torch.uint8 else 1.0
+        if self._method is None:
+            self._method = self._built(shape)
+        self._method.model.scale = self.scale
+        self.input_shape, self.input_dtype = shape, inputs.dtype
+
+    def _turn_to(self, tasks: Tensor) -> None:
+        """End the running task if the samples are all of another; a mixed batch ends none."""
+        first, last = int(tasks[0]), int(tasks[-1])
+        if self.running_task not in (None, first) and bool((tasks == first).all()):
+            self.end_task()
+        self.running_task = last
+
+    def _built(self, input_shape: tuple[int, ...]) -> Method:
+        scale = 1.0 if self.scale is None else self.scale
+        model = build_model(self.settings, input_shape, scale=scale, mean=self.mean, backbone=self._backbone)
+        return build_method(self.settings, model.to(self.device))
+
+    def _checked_inputs(self, x: Array) -> Tensor:
+        from_list = not isinstance(x, Tensor | np.ndarray)
+        inputs = _as_tensor(x, "x")
+        if inputs.dtype == torch.float64 or (from_list and inputs.dtype == torch.int64):
+            inputs = inputs.float()
+        if inputs.dtype not in INPUT_DTYPES:
+            raise ValueError(f"x has dtype {_short(inputs.dtype)}: give bytes (uint8) or floats")
+        if self.input_dtype is not None and inputs.dtype != self.input_dtype:
+            raise ValueError(
+                f"x has dtype {_short(inputs.dtype)}, but this learner began with {_short(self.input_dtype)}: "
+                "convert it"
+            )
+        shape, expected = tuple(inputs.shape), self.input_shape
+        if expected is not None and shape == expected:
+            raise ValueError(f"x has shape {shape}, which is one sample: add a batch dimension, as in x[None]")
+        if expected is not None and shape[1:] != expected:
+            wanted = ", ".join(map(str, expected))
+            raise ValueError(f"x has shape {shape}, but this learner takes (n, {wanted}): reshape it")
+        if inputs.ndim < 2:
+            raise ValueError(f"x has shape {shape}: give (n, …), one row a sample")
+        if 0 in shape:
+            raise ValueError(f"x has shape {shape}, which holds nothing: give at least one sample")
+        if inputs.dtype != torch.uint8 and not bool(inputs.isfinite().all()):
+            bad = (~inputs.isfinite()).flatten(1).any(dim=1).nonzero().flatten().tolist()
+            raise ValueError(f"x has NaN or infinite numbers in rows {_few(bad)}: drop or mend them")
+        return inputs
+
+    def _checked_classes(self, y: Array, n: int) -> Tensor:
+        classes = _whole_numbers(y, "y", n)
+        lowest, highest = int(classes.min()), int(classes.max())
+        if lowest < 0:
+            raise ValueError(f"label {lowest} is negative: number the classes from 0")
+        room = self.settings.n_classes
+        if room is not None and highest >= room:
+            raise ValueError(
+                f"label {highest}, but the model has room for {room} classes: build it with n_classes={highest + 1} "
+                "or more, or without n_classes to let it grow"
+            )
+        if highest >= MAX_CLASSES:
+            raise ValueError(f"label {highest} would make a head of {highest + 1} rows: number the classes from 0")
+        return classes
+
+    def _checked_tasks(self, task: int | Array | None, n: int, *, learning: bool) -> Tensor:
+        setting = self.settings.setting
+        verb, wanted = ("observe", setting != "free") if learning else ("predict", setting == "task")
+        if not wanted:
+            if task is not None:
+                raise ValueError(f"{verb} got a task, but the setting '{setting}' does not know it then: leave it out")
+            return torch.full((n,), NO_TASK, dtype=torch.int64)
+        if task is None:
+            raise ValueError(
+                f"{verb} got no task, but the setting '{setting}' needs it: pass task=…, or build with setting='free'"
+            )
+        if isinstance(task, int):
+            task = [task] * n
+        tasks = _whole_numbers(task, "task", n)
+        if int(tasks.min()) < 0 or int(tasks.max()) >= MAX_TASKS:
+            found = f"task {int(tasks.min())} to {int(tasks.max())}"
+            raise ValueError(f"{found}: number the tasks from 0 to {MAX_TASKS - 1}")
+        if not learning:
+            for number in sorted(set(tasks.tolist())):
+                if not self.method.model.seen.knows_task(number):
+                    raise ValueError(f"task {number} was never observed: predict for a task that was")
+        return tasks
+
+
+def load_learner(
+    path: str | Path, *, backbone: nn.Module | None = None, device: str | torch.device = "cpu", trust_code: bool = False
+) -> Learner:
+    """The learner saved at `path`; if that file is damaged, the one saved before it, with a warning.
+
+    Args:
+        backbone: the module that the learner was built with, if it was one of your own.
+        trust_code: also import classes of other packages that the file names ('package.module:Class'). Only for
+            files that you made: importing runs code.
+
+    The file is checked before anything of a size that it states is allocated.
+    """
+    state = read_checkpoint(Path(path))
+    try:
+        settings = LearnerSettings.model_validate(state["settings"])
+        parts = [settings.method, settings.backbone, settings.selection, settings.retrieval]
+        foreign = [part.name for part in parts if ":" in part.name]
+        if foreign and not trust_code:
+            raise ValueError(
+                f"{path} names code of another package ({foreign[0]}): load it with trust_code=True if you made it"
+            )
+        if state["own_backbone"] and backbone is None:
+            raise ValueError(f"{path} was saved with a backbone of your own: pass it as load_learner(path, backbone=…)")
+        _check_sizes(settings, state, backbone)
+        learner = Learner(backbone=backbone or "mlp", device=device)
+        learner.settings = settings
+        learner.load_state_dict(state)
+    except (KeyError, TypeError, AttributeError, RuntimeError, ValidationError) as error:
+        raise CorruptCheckpoint(f"{path} is not the state of a learner: {error}") from error
+    return learner
+
+
+def _check_sizes(settings: LearnerSettings, state: State, own_backbone: nn.Module | None) -> None:
+    """Compare the shapes that the settings lead to with those in the file, on torch's meta device."""
+    if state["method"] is None:
+        return
+    saved: dict[str, Tensor] = state["method"]["model"]
+    rows = len(saved["head.weight"])
+    if (settings.n_classes or 1) > rows:
+        raise ValueError(f"the settings ask for {settings.n_classes} classes, but the file holds {rows}")
+    if own_backbone is not None:
+        return
+    with torch.device("meta"):
+        expected = make("backbones", settings.backbone, tuple(state["input_shape"])).state_dict()
+    for name, tensor in expected.items():
+        found = saved.get(f"backbone.{name}")
+        if found is None or found.shape != tensor.shape:
+            shape = None if found is None else tuple(found.shape)
+            raise ValueError(f"backbone.{name} has shape {shape}, but the settings lead to {tuple(tensor.shape)}")
+
+
+def _settings(method: str | dict[str, Any], backbone: Any, given: dict[str, Any]) -> LearnerSettings:
+    part = Part.model_validate(method)
+    known = set(LearnerSettings.model_fields)
+    options = options_of("methods", part.name)
+    for name in given:
+        check_name(name, sorted(known | set(options)), among="the settings of a learner")
+    part = part.with_options(**{name: value for name, value in given.items() if name not in known})
+    fields = {name: value for name, value in given.items() if name in known}
+    if not isinstance(backbone, nn.Module):
+        fields["backbone"] = backbone
+    try:
+        return LearnerSettings.model_validate({"method": part, **fields})
+    except ValidationError as error:
+        raise Unknown(readable(error)) from error
+
+
+def readable(error: ValidationError) -> str:
+    """What is wrong with settings, a sentence a field."""
+    lines = []
+    for problem in error.errors():
+        where = ".".join(str(step) for step in problem["loc"])
+        lines.append(f"{where or 'settings'}: {problem['msg']}, not {problem['input']!r}")
+    return "; ".join(lines)
+
+
+def _as_tensor(value: Array, name: str) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.detach()
+    try:
+        array = np.asarray(value)
+        if not array.flags.writeable:
+            array = array.copy()
+        return torch.as_tensor(array)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} cannot be read as numbers: {error}") from error
+
+
+def _whole_numbers(value: Array, name: str, n: int) -> Tensor:
+    numbers = _as_tensor(value, name)
+    if tuple(numbers.shape) != (n,):
+        raise ValueError(f"{name} has shape {tuple(numbers.shape)} for {n} samples: give ({n},), one number a sample")
+    if n == 0:
+        raise ValueError(f"{name} is empty: give at least one")
+    if numbers.dtype == torch.bool or numbers.is_complex():
+        raise ValueError(f"{name} has dtype {_short(numbers.dtype)}: give whole numbers")
+    whole = numbers.to(torch.int64)
+    if numbers.is_floating_point() and not torch.equal(whole.to(numbers.dtype), numbers):
+        bad = (whole.to(numbers.dtype) != numbers).nonzero().flatten().tolist()
+        raise ValueError(f"{name} is not whole in rows {_few(bad)}: give whole numbers")
+    return whole
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _few(rows: list[int]) -> str:
+    shown = ", ".join(map(str, rows[:5]))
+    return shown if len(rows) <= 5 else f"{shown} and {len(rows) - 5} more"

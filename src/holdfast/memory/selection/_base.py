@@ -1,0 +1,32 @@
+"""Who stays in memory."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from holdfast.core.batch import Batch
+from holdfast.core.model import Model
+from holdfast.core.state import Stateful
+from holdfast.memory.storage import Memory
+
+
+class Selection(Stateful):
+    """Decides which samples of the stream memory keeps; all its randomness comes from `memory.rng`."""
+
+    @abstractmethod
+    def update(self, memory: Memory, batch: Batch, model: Model) -> None:
+        """Take what is wanted of `batch`, which the model has just learned, into memory."""
+
+
+def place(memory: Memory, batch: Batch, sample_by_slot: dict[int, int]) -> None:
+    """Put sample number `sample_by_slot[slot]` of `batch` into each slot, in two copies instead of one a sample.
+
+    Slots from `len(memory)` on are new ones, given without a gap.
+    """
+    n_filled = len(memory)
+    over = {slot: sample for slot, sample in sample_by_slot.items() if slot < n_filled}
+    if over:
+        memory.write(list(over), batch[list(over.values())])
+    if len(over) < len(sample_by_slot):
+        new = [sample_by_slot[slot] for slot in range(n_filled, n_filled + len(sample_by_slot) - len(over))]
+        memory.add(batch[new])

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.core.batch import Batch
+from holdfast.core.model import Model
+from holdfast.memory.selection._base import Selection, place
+from holdfast.memory.storage import Memory
+
+Key = tuple[int, int]  # task and class: the ten digits of one permutation are not those of another
+
+
+@dataclass(eq=False)
+class Ring(Selection):
+    """The newest samples of every class.
+
+    Each class of each task has the same number of slots and writes over its own oldest sample when they are
+    full. Without `per_class` they share the memory equally: a class that comes later takes slots, oldest
+    first, from the class that has most.
+    """
+
+    per_class: int | None = None
+    slots_by_key: dict[Key, list[int]] = field(default_factory=dict)  # oldest first
+    rearranged: int = 0  # of memory, when last seen
+
+    def __post_init__(self) -> None:
+        if self.per_class is not None and self.per_class < 1:
+            raise ValueError(f"a ring of {self.per_class} samples a class holds nothing: give 1 or more")
+
+    def update(self, memory: Memory, batch: Batch, model: Model) -> None:
+        if memory.rearranged != self.rearranged:
+            self._look_again(memory)
+        n_filled = len(memory)
+        sample_by_slot: dict[int, int] = {}
+        for i, key in enumerate(zip(batch.task.tolist(), batch.y.tolist(), strict=True)):
+            ring = self.slots_by_key.setdefault(key, [])
+            share = self.per_class or max(1, memory.capacity // len(self.slots_by_key))
+            if len(ring) < share and n_filled < memory.capacity:
+                slot, n_filled = n_filled, n_filled + 1
+            else:
+                giver = ring if len(ring) >= share else max(self.slots_by_key.values(), key=len)
+                slot = giver.pop(0)
+            ring.append(slot)
+            sample_by_slot[slot] = i
+        place(memory, batch, sample_by_slot)
+
+    def _look_again(self, memory: Memory) -> None:
+        """Find the slots of each class after memory has moved samples; their age is then not known."""
+        self.slots_by_key = {key: [] for key in self.slots_by_key}
+        for slot, key in enumerate(zip(memory.task.tolist(), memory.y.tolist(), strict=True)):
+            self.slots_by_key[key].append(slot)
+        self.rearranged = memory.rearranged

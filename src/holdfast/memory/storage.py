@@ -1,0 +1,249 @@
+"""Slots for samples. Storage is dumb: selections decide who stays, retrievals who is replayed."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from holdfast.core.batch import Batch
+from holdfast.core.state import State, Stateful
+
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_EXTRA = "extra."  # how columns of extras are told from x, y and task
+
+
+def parse_bytes(text: str) -> int:
+    """The number of bytes in a text such as '5 MB' or '64 KiB'."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?i?B)\s*", text, flags=re.IGNORECASE)
+    if not found:
+        raise ValueError(
+            f"'{text}' is no size: give samples as a number (1000), or bytes with a unit ('5 MB')"
+        )
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+class Memory(Stateful):
+    """A fixed number of slots, the first `len(memory)` of which are filled.
+
+    Adding, writing, removing and drawing take a time that does not grow with what is stored. Columns are
+    allocated once, when the first sample shows its shape, in the dtype in which samples come.
+
+    Args:
+        capacity: how much it may hold, in samples (1000) or in bytes of all columns ("5 MB").
+        seed: of `rng`, which all selections and retrievals draw from.
+    """
+
+    def __init__(self, capacity: int | str, *, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        self.max_samples = capacity if isinstance(capacity, int) else None
+        self.max_bytes = parse_bytes(capacity) if isinstance(capacity, str) else None
+        if self.max_samples is not None and self.max_samples < 1:
+            raise ValueError(f"a memory of {capacity} samples holds nothing: give 1 or more")
+        self.rng = torch.Generator().manual_seed(seed)
+        self.device = str(device)
+        self.columns: dict[str, Tensor] = {}  # each (capacity, …)
+        self.filled = 0
+        self.rearranged = 0  # how often slots were given up here and not by a selection
+
+    def __len__(self) -> int:
+        return self.filled
+
+    @property
+    def capacity(self) -> int:
+        """Slots, filled or not; known once the first sample was fitted."""
+        return len(self.columns["y"]) if self.columns else 0
+
+    @property
+    def bytes_per_sample(self) -> int:
+        return _bytes_per_sample(self.columns)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all slots, filled or not."""
+        return self.capacity * self.bytes_per_sample
+
+    @property
+    def x(self) -> Tensor:
+        """(len, …) the inputs stored."""
+        return self.columns["x"][: self.filled]
+
+    @property
+    def y(self) -> Tensor:
+        """(len,) the classes stored."""
+        return self.columns["y"][: self.filled]
+
+    @property
+    def task(self) -> Tensor:
+        """(len,) the tasks stored."""
+        return self.columns["task"][: self.filled]
+
+    def extra(self, name: str) -> Tensor:
+        """(len, …) what was stored beside each sample under `name`."""
+        return self.columns[_EXTRA + name][: self.filled]
+
+    def fit(self, batch: Batch) -> None:
+        """Make the columns fit the samples of `batch`: allocate them, or widen an extra that has grown.
+
+        An extra with one number a class (logits, say) grows with the head. A memory that counts bytes then
+        holds fewer samples, and gives up slots at random.
+        """
+        columns = _columns(batch)
+        if not self.columns:
+            self._allocate(columns)
+            return
+        if columns.keys() != self.columns.keys():
+            raise ValueError(
+                f"a sample comes with {sorted(columns)}, but memory keeps {sorted(self.columns)}: "
+                "remember the same extras with every sample"
+            )
+        for name, column in columns.items():
+            kept = self.columns[name]
+            if kept.dtype != column.dtype:
+                raise ValueError(f"{name} is {column.dtype}, but memory keeps {kept.dtype}")
+            if kept.shape[1:] != column.shape[1:]:
+                self._widen(name, column.shape[1:])
+
+    def add(self, batch: Batch) -> range:
+        """Fill the next free slots with the samples of `batch`; gives the slots."""
+        slots = range(self.filled, self.filled + len(batch))
+        if slots.stop > self.capacity:
+            raise ValueError(
+                f"{len(batch)} samples for {self.capacity - self.filled} free slots: write over some"
+            )
+        for name, column in _columns(batch).items():
+            self.columns[name][slots.start : slots.stop] = column
+        self.filled = slots.stop
+        return slots
+
+    def write(self, slots: Sequence[int], batch: Batch) -> None:
+        """Put the samples of `batch` over those in `slots`, all different."""
+        index = torch.tensor(slots, dtype=torch.int64)
+        if len(slots) != len(batch) or (len(slots) and not 0 <= min(slots) <= max(slots) < self.filled):
+            raise ValueError(f"slots {list(slots)} for {len(batch)} samples: give one filled slot a sample")
+        index = index.to(self.device)
+        for name, column in _columns(batch).items():
+            self.columns[name].index_copy_(0, index, column)
+
+    def remove(self, slot: int) -> None:
+        """Free a slot; the sample of the last filled slot moves there."""
+        if not 0 <= slot < self.filled:
+            raise ValueError(f"no sample in slot {slot}: {self.filled} are filled")
+        last = self.filled - 1
+        for column in self.columns.values():
+            column[slot] = column[last]
+        self.filled = last
+
+    def __getitem__(self, slots: slice | Tensor | Sequence[int]) -> Batch:
+        """The samples in `slots`, as a copy."""
+        index = torch.arange(self.filled)[slots] if isinstance(slots, slice) else torch.as_tensor(slots)
+        index = index.to(self.device)
+        columns = {name: column.index_select(0, index) for name, column in self.columns.items()}
+        extra = {name.removeprefix(_EXTRA): c for name, c in columns.items() if name.startswith(_EXTRA)}
+        return Batch(columns["x"], columns["y"], columns["task"], extra)
+
+    def draw(self, size: int, among: Tensor | None = None) -> Batch:
+        """`size` different samples at random, of all or of the slots `among`; all of them if there are fewer."""
+        n = self.filled if among is None else len(among)
+        picked = torch.tensor(self.pick_distinct(n, min(size, n)), dtype=torch.int64)
+        return self[picked if among is None else among[picked.to(among.device)]]
+
+    def pick_distinct(self, n: int, size: int) -> list[int]:
+        """`size` different numbers below `n`, every such set equally likely, in time that depends on `size` only.
+
+        Floyd's algorithm (Bentley and Floyd, CACM 1987).
+        """
+        picked: dict[int, None] = {}
+        uniform = torch.rand(size, generator=self.rng, dtype=torch.float64).tolist()
+        for u, top in zip(uniform, range(n - size, n), strict=True):
+            candidate = int(u * (top + 1))
+            picked[top if candidate in picked else candidate] = None
+        return list(picked)
+
+    def state_dict(self) -> State:
+        """Everything but the free slots, which hold nothing."""
+        state = super().state_dict()
+        state["columns"] = {name: column[: self.filled] for name, column in self.columns.items()}
+        return state | {"capacity": self.capacity}
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore; the device stays what it is here."""
+        state = dict(state)
+        capacity, columns, filled, device = (
+            state.pop("capacity"),
+            state["columns"],
+            state["filled"],
+            self.device,
+        )
+        if not 0 <= filled <= capacity or any(len(column) != filled for column in columns.values()):
+            raise ValueError(
+                f"the saved memory is not whole: {filled} of {capacity} slots do not fit its columns"
+            )
+        check_allocation(capacity * _bytes_per_sample(columns))
+        super().load_state_dict(state)
+        self.device = device
+        self.columns = {name: self._empty(capacity, column) for name, column in columns.items()}
+        for name, column in columns.items():
+            self.columns[name][:filled] = column
+
+    def _allocate(self, columns: dict[str, Tensor]) -> None:
+        bytes_per_sample = _bytes_per_sample(columns)
+        if self.max_bytes is None:
+            assert self.max_samples is not None
+            capacity = self.max_samples
+        else:
+            capacity = self.max_bytes // bytes_per_sample
+        if capacity < 1:
+            raise ValueError(
+                f"a memory of {self.max_bytes} bytes holds no sample of {bytes_per_sample} bytes: give it more"
+            )
+        check_allocation(capacity * bytes_per_sample)
+        self.columns = {name: self._empty(capacity, column) for name, column in columns.items()}
+
+    def _empty(self, capacity: int, like: Tensor) -> Tensor:
+        return torch.empty(capacity, *like.shape[1:], dtype=like.dtype, device=self.device)
+
+    def _widen(self, name: str, shape: torch.Size) -> None:
+        kept = self.columns[name]
+        grows = len(shape) == kept.ndim - 1 and all(
+            new >= old for new, old in zip(shape, kept.shape[1:], strict=True)
+        )
+        if not name.startswith(_EXTRA) or not grows:
+            raise ValueError(
+                f"{name} of a sample has shape {tuple(shape)}, but memory keeps {tuple(kept.shape[1:])}"
+            )
+        wide = kept.new_zeros(self.capacity, *shape)
+        wide[tuple(slice(n) for n in kept.shape)] = kept
+        self.columns[name] = wide
+        if self.max_bytes is None:
+            return
+        capacity = self.max_bytes // self.bytes_per_sample
+        if capacity < 1:
+            raise ValueError(
+                f"a memory of {self.max_bytes} bytes holds no sample of {self.bytes_per_sample} bytes"
+            )
+        self.rearranged += 1
+        while self.filled > capacity:
+            self.remove(int(torch.randint(self.filled, (), generator=self.rng)))
+        self.columns = {n: column[:capacity].clone() for n, column in self.columns.items()}
+
+
+def check_allocation(nbytes: int) -> None:
+    """Refuse to allocate more than the machine has, before trying."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if nbytes > machine:
+        raise MemoryError(
+            f"a memory of {nbytes:,} bytes, on a machine that has {machine:,}: give a smaller capacity"
+        )
+
+
+def _bytes_per_sample(columns: dict[str, Tensor]) -> int:
+    return sum(column.element_size() * math.prod(column.shape[1:]) for column in columns.values())
+
+
+def _columns(batch: Batch) -> dict[str, Tensor]:
+    extra = {_EXTRA + name: column for name, column in batch.extra.items()}
+    return {"x": batch.x, "y": batch.y, "task": batch.task} | extra

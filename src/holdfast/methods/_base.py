@@ -1,0 +1,94 @@
+"""What every method is: it observes batches and gives scores."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from holdfast.core.batch import Batch
+from holdfast.core.model import Model, predicting
+from holdfast.core.optimizers import grow_optimizer
+from holdfast.core.state import Stateful
+from holdfast.memory.retrieval._base import Retrieval
+from holdfast.memory.selection._base import Selection
+from holdfast.memory.storage import Memory
+
+
+class Diverged(ArithmeticError):
+    """The loss is not a number any more; the message says what to do."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Method(Stateful):
+    """Learns each batch once.
+
+    A subclass's fields are its hyper-parameters; its `observe` reads like the paper's algorithm.
+    """
+
+    model: Model
+    optimizer: Optimizer
+    steps_per_batch: int = 1
+
+    def __post_init__(self) -> None:
+        if self.steps_per_batch < 1:
+            raise ValueError(f"steps_per_batch is {self.steps_per_batch}: give 1 or more")
+
+    @abstractmethod
+    def observe(self, batch: Batch) -> float:
+        """Learn a batch; gives the loss before the last step."""
+
+    def end_task(self) -> None:
+        """A task is over: do what is done once a task."""
+
+    def scores(self, x: Tensor, task: Tensor) -> Tensor:
+        """(n, n_classes) one number a class, minus infinity where it does not compete."""
+        with predicting(self.model):
+            return self.model.masked(self.model(x), task)
+
+    def grow(self, n_classes: int) -> None:
+        """Make room for `n_classes` classes."""
+        self.model.grow(n_classes)
+        grow_optimizer(self.optimizer)
+
+    def step(self, loss: Tensor) -> float:
+        """Go one step down the gradient of `loss`; a loss that is no number leaves the weights alone."""
+        value = loss.item()
+        if not math.isfinite(value):
+            raise Diverged(
+                f"the loss is {value}: the weights were left as they are; lower the learning rate, "
+                "look at the last batch, or go back to the last save"
+            )
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        return value
+
+
+@dataclass(kw_only=True, eq=False)
+class ReplayMethod(Method):
+    """A method with a memory: it recalls old samples and remembers new ones."""
+
+    memory: Memory
+    selection: Selection
+    retrieval: Retrieval
+    replay_size: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.replay_size < 0:
+            raise ValueError(f"replay_size is {self.replay_size}: give 0 or more")
+
+    def recall(self, batch: Batch) -> Batch:
+        """Old samples to learn again beside `batch`; none while memory is empty."""
+        if not len(self.memory):
+            return batch[:0]
+        return self.retrieval.pick(self.memory, self.replay_size, batch, self.model)
+
+    def remember(self, batch: Batch) -> None:
+        """Let the selection take what it wants of `batch`, with whatever extra the method put beside it."""
+        self.memory.fit(batch)
+        self.selection.update(self.memory, batch, self.model)

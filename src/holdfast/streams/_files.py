@@ -1,0 +1,197 @@
+"""Readers of the files as their publishers lay them out; nothing is unpickled."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.streams._base import broken, missing
+
+UBYTE = 0x08  # IDX's code for unsigned bytes
+CIFAR_RECORD = 2 + 3 * 32 * 32  # coarse label, fine label, the pixels channel by channel
+N_CIFAR, N_CUB, N_AWA = 100, 200, 50  # classes
+
+Rows = tuple[NDArray[np.uint8], NDArray[np.int64]]  # inputs (n, …) and labels (n,)
+
+
+@dataclass(frozen=True, eq=False)
+class Photos:
+    """Pictures of a data set: (n,) paths, labels from 0 as int64, and which are for training."""
+
+    paths: list[Path]
+    y: NDArray[np.int64]
+    is_train: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Feature vectors of a data set: x (n, d) float16, labels from 0 as int64, and which are for training."""
+
+    x: NDArray[np.float16]
+    y: NDArray[np.int64]
+    is_train: NDArray[np.bool_]
+
+
+def read_idx(root: Path, file: str, *, item_shape: tuple[int, ...] = ()) -> NDArray[np.uint8]:
+    """An MNIST file (n, *item_shape) in the IDX format: `file` below `root`, or the same with .gz."""
+    path = next((p for p in (root / file, root / f"{file}.gz") if p.is_file()), None)
+    if path is None:
+        raise missing("mnist", root, f"{file}.gz")
+    content = _unpacked(path)
+
+    n_dimensions = 1 + len(item_shape)
+    magic = bytes([0, 0, UBYTE, n_dimensions])
+    if content[:4] != magic:
+        raise broken("mnist", path, f"the first bytes {content[:4].hex()}", f"the IDX mark {magic.hex()}")
+    header, body = content[4 : 4 + 4 * n_dimensions], content[4 + 4 * n_dimensions :]
+    if len(header) < 4 * n_dimensions:
+        raise broken("mnist", path, f"{len(content)} bytes", f"a header of {4 + 4 * n_dimensions}")
+    shape = tuple(np.frombuffer(header, ">u4").tolist())
+    if shape[1:] != item_shape:
+        raise broken("mnist", path, f"items of shape {shape[1:]}", f"{item_shape}")
+    n_bytes = int(np.prod(shape, dtype=object))
+    if len(body) != n_bytes:
+        raise broken("mnist", path, f"{len(body):,} bytes of data", f"{n_bytes:,} as its header says")
+    return np.frombuffer(body, np.uint8).reshape(shape).copy()  # frombuffer's own array is read-only
+
+
+def _unpacked(path: Path) -> bytes:
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    try:
+        with gzip.open(path) as file:
+            return file.read()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as reason:
+        raise broken("mnist", path, f"damaged data ({reason})", "a whole gzip file") from reason
+
+
+def read_cifar100(root: Path, file: str) -> Rows:
+    """Images (n, 3, 32, 32), mapped and not loaded, and fine labels (n,) of `file` below `root`."""
+    path = root / file
+    if not path.is_file():
+        raise missing("cifar100", root, file)
+    size = path.stat().st_size
+    if size == 0 or size % CIFAR_RECORD:
+        raise broken("cifar100", path, f"{size:,} bytes", f"a multiple of {CIFAR_RECORD:,}")
+    records = np.asarray(np.memmap(path, np.uint8, "r")).reshape(-1, CIFAR_RECORD)
+    y = records[:, 1].astype(np.int64)
+    if y.max() >= N_CIFAR:
+        raise broken("cifar100", path, f"fine label {y.max()}", f"0 to {N_CIFAR - 1}")
+    return records[:, 2:].reshape(-1, 3, 32, 32), y
+
+
+def read_cub(root: Path) -> Photos:
+    """The photos of CUB-200-2011 with the official split, in the order of images.txt's numbers."""
+    images, labels, split, classes = (
+        _numbered_lines("cub", root, f"CUB_200_2011/{file}.txt")
+        for file in ("images", "image_class_labels", "train_test_split", "classes")
+    )
+    folder = root / "CUB_200_2011"
+    for file, lines in (("image_class_labels.txt", labels), ("train_test_split.txt", split)):
+        if odd := sorted(lines.keys() ^ images.keys()):
+            raise broken("cub", folder / file, f"no match for image {odd[0]}", "the numbers of images.txt")
+    _check_classes("cub", folder / "classes.txt", classes, N_CUB)
+    for number in sorted(images):
+        if not (labels[number].isdecimal() and 1 <= int(labels[number]) <= N_CUB):
+            found = f"class {labels[number]!r} for image {number}"
+            raise broken("cub", folder / "image_class_labels.txt", found, f"1 to {N_CUB}")
+        if split[number] not in ("0", "1"):
+            found = f"{split[number]!r} for image {number}"
+            raise broken("cub", folder / "train_test_split.txt", found, "1 (train) or 0 (test)")
+    return Photos(
+        [folder / "images" / images[number] for number in sorted(images)],
+        np.array([int(labels[number]) - 1 for number in sorted(images)], np.int64),
+        np.array([split[number] == "1" for number in sorted(images)], np.bool_),
+    )
+
+
+def read_awa2(root: Path) -> Photos:
+    """The photos of Animals with Attributes 2 for training and testing, by class and file name.
+
+    There is no official split. Ours sorts the files of a class by the SHA-256 of their names: the
+    first 70 % are for training, the next 15 % for validation (left out here), the rest for testing.
+    """
+    folder = "Animals_with_Attributes2"
+    classes = _numbered_lines("awa2", root, f"{folder}/classes.txt")
+    _check_classes("awa2", root / folder / "classes.txt", classes, N_AWA)
+    paths, y, is_train = [], [], []
+    for number, name in sorted(classes.items()):
+        files = sorted((root / folder / "JPEGImages" / name).glob("*.jpg"))
+        if not files:
+            raise missing("awa2", root, f"{folder}/JPEGImages/{name}/*.jpg")
+        files.sort(key=lambda file: hashlib.sha256(file.name.encode()).digest())
+        training, testing = files[: round(0.70 * len(files))], files[round(0.85 * len(files)) :]
+        paths += sorted(training) + sorted(testing)
+        y += [number - 1] * (len(training) + len(testing))
+        is_train += [True] * len(training) + [False] * len(testing)
+    return Photos(paths, np.array(y, np.int64), np.array(is_train, np.bool_))
+
+
+def read_awa1_features(root: Path) -> Vectors:
+    """The feature vectors made of Animals with Attributes, the first edition."""
+    path = root / "awa1_features.npz"
+    if not path.is_file():
+        raise missing("awa1_features", root, path.name)
+    try:
+        # Opened here: NumPy leaves a damaged archive open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            x, y, is_train = (arrays[key] for key in ("features", "labels", "is_train"))
+    except KeyError as reason:
+        expected = "features, labels and is_train"
+        raise broken("awa1_features", path, f"no such array ({reason.args[0]})", expected) from reason
+    except (ValueError, EOFError, OSError, TypeError, zipfile.BadZipFile, zlib.error) as reason:
+        raise broken("awa1_features", path, f"damaged data ({reason})", "an npz archive") from reason
+
+    found = (
+        f"features {x.dtype}{x.shape}, labels {y.dtype}{y.shape}, is_train {is_train.dtype}{is_train.shape}"
+    )
+    if (
+        x.ndim != 2
+        or y.shape != x.shape[:1]
+        or is_train.shape != y.shape
+        or (x.dtype, is_train.dtype) != (np.float16, np.bool_)
+        or not np.issubdtype(y.dtype, np.integer)
+    ):
+        raise broken(
+            "awa1_features", path, found, "features float16(n, d), labels integer(n,), is_train bool(n,)"
+        )
+    if len(y) == 0 or y.min() < 0 or y.max() >= N_AWA:
+        raise broken("awa1_features", path, found + " with a label out of range", f"labels 0 to {N_AWA - 1}")
+    return Vectors(x, y.astype(np.int64), is_train)
+
+
+def _numbered_lines(name: str, root: Path, file: str) -> dict[int, str]:
+    """A list of data set `name`: lines that hold a number and a value."""
+    path = root / file
+    if not path.is_file():
+        raise missing(name, root, file)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as reason:
+        raise broken(name, path, f"damaged text ({reason})", "a list in UTF-8") from reason
+    values: dict[int, str] = {}
+    for i, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        fields = line.split(maxsplit=1)
+        if len(fields) != 2 or not fields[0].isdecimal():
+            raise broken(name, f"{path} line {i}", repr(line), "a number and a value")
+        number = int(fields[0])
+        if number in values:
+            raise broken(name, f"{path} line {i}", f"number {number} again", "each number once")
+        values[number] = fields[1].strip()
+    if not values:
+        raise broken(name, path, "an empty list", "a number and a value a line")
+    return values
+
+
+def _check_classes(name: str, path: Path, classes: dict[int, str], n_classes: int) -> None:
+    if sorted(classes) != list(range(1, n_classes + 1)):
+        raise broken(name, path, f"{len(classes)} classes", f"those from 1 to {n_classes}")

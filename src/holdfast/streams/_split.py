@@ -1,0 +1,57 @@
+"""What the streams that split a data set by class have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from holdfast.streams._base import Samples, Task, all_rows, seeded_generator, shuffled
+
+PHOTO_MEAN = (123.68, 116.78, 103.94)  # ImageNet's mean red, green and blue, out of 255
+
+
+def whole(x: NDArray[Any], y: NDArray[Any]) -> Samples:
+    """All rows of inputs (n, …), which may be a mapped file, with labels (n,)."""
+    return all_rows(partial(_copied_rows, x), torch.from_numpy(y))
+
+
+def _copied_rows(x: NDArray[Any], rows: Tensor) -> Tensor:
+    return torch.from_numpy(x[rows.numpy()])
+
+
+def class_groups(labels: Sequence[int], size: int, *, seed: int) -> list[list[int]]:
+    """The labels in an order that belongs to `seed`, cut into groups of `size`, one for each task."""
+    generator = seeded_generator("class order", seed, labels[0])  # the first label tells tuning from report
+    order = shuffled(labels, generator)
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def split_tasks(groups: Sequence[Sequence[int]], train: Samples, test: Samples) -> list[Task]:
+    """One task for each group of classes."""
+    return [
+        Task(
+            i,
+            tuple(sorted(classes)),
+            train.only(rows_of_classes(train, classes)).of_task(i),
+            test.only(rows_of_classes(test, classes)).of_task(i),
+        )
+        for i, classes in enumerate(groups)
+    ]
+
+
+def rows_of_classes(samples: Samples, classes: Sequence[int]) -> Tensor:
+    """Where (k,) in `samples` the classes are, in order; each has to be there."""
+    index = torch.isin(samples.y, torch.tensor(classes)).nonzero().squeeze(1)
+    if absent := set(classes) - set(samples.y[index].tolist()):
+        raise ValueError(f"the data has no sample of class {min(absent)}: it is not complete, get it again")
+    return index
+
+
+def photo_mean() -> Tensor:
+    """What is taken off every photo: (3, 1, 1)."""
+    return torch.tensor(PHOTO_MEAN).reshape(3, 1, 1)

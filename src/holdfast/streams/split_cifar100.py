@@ -1,0 +1,46 @@
+"""Split CIFAR-100."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from holdfast.streams._base import Stream, TaskSubset, chosen, data_root, first, thinned
+from holdfast.streams._files import read_cifar100
+from holdfast.streams._split import class_groups, split_tasks, whole
+
+
+class SplitCifar100(Stream):
+    """The 100 classes of CIFAR-100, five at a time.
+
+    20 tasks of 2,500 training and 500 test samples. Labels 0 to 14 make the 3 tasks for tuning,
+    labels 15 to 99, in an order that belongs to the seed, the 17 that are reported. Inputs are
+    (3, 32, 32) uint8; the mean image of the whole training set is taken off.
+
+    Protocol of Chaudhry et al., "Efficient Lifelong Learning with A-GEM", ICLR 2019.
+    """
+
+    n_classes = 100
+    input_shape = (3, 32, 32)
+    scale = 1 / 255
+
+    def __init__(
+        self,
+        data: Path | None = None,
+        *,
+        seed: int = 1234,
+        tasks: TaskSubset = "report",
+        n_tasks: int | None = None,
+        samples_per_task: int | None = None,
+    ) -> None:
+        tuning = class_groups(range(15), 5, seed=seed)
+        report = class_groups(range(15, 100), 5, seed=seed)
+        groups = first(chosen(tuning, report, tasks), n_tasks)
+        root = data_root(data)
+        x, y = read_cifar100(root, "cifar-100-binary/train.bin")
+        x_test, y_test = read_cifar100(root, "cifar-100-binary/test.bin")
+        self.mean = torch.from_numpy(x.mean(axis=0, dtype=np.float64) / 255).float()
+        split = split_tasks(groups, whole(x, y), whole(x_test, y_test))
+        super().__init__(thinned(split, samples_per_task, seed=seed))

@@ -1,0 +1,47 @@
+"""Split CUB-200."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from holdfast.streams._base import Stream, TaskSubset, chosen, data_root, first, thinned
+from holdfast.streams._files import read_cub
+from holdfast.streams._images import decoded
+from holdfast.streams._split import class_groups, photo_mean, split_tasks, whole
+
+
+class SplitCub(Stream):
+    """The 200 birds of CUB-200-2011, ten at a time.
+
+    20 tasks of about 300 training and 290 test samples, by the official split. Labels 0 to 29 make the
+    3 tasks for tuning, labels 30 to 199, in an order that belongs to the seed, the 17 that are reported.
+    Inputs are (3, size, size) uint8, red first: whole photos, resized without cropping.
+
+    Protocol of Chaudhry et al., "Efficient Lifelong Learning with A-GEM", ICLR 2019.
+    """
+
+    n_classes = 200
+
+    def __init__(
+        self,
+        data: Path | None = None,
+        *,
+        seed: int = 1234,
+        tasks: TaskSubset = "report",
+        n_tasks: int | None = None,
+        samples_per_task: int | None = None,
+        size: int = 224,
+    ) -> None:
+        tuning = class_groups(range(30), 10, seed=seed)
+        report = class_groups(range(30, 200), 10, seed=seed)
+        groups = first(chosen(tuning, report, tasks), n_tasks)
+        root = data_root(data)
+        photos = read_cub(root)
+        samples = whole(decoded("cub", root, photos.paths, size=size), photos.y)
+        is_train = torch.from_numpy(photos.is_train)
+        self.input_shape = (3, size, size)
+        self.mean = photo_mean()
+        split = split_tasks(groups, samples.only(is_train), samples.only(~is_train))
+        super().__init__(thinned(split, samples_per_task, seed=seed))

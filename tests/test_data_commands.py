@@ -1,0 +1,273 @@
+"""The commands as a user sees them: tables, JSON, one sentence for each failure, exit codes."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import http.server
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from holdfast import _data_commands
+from holdfast._data_commands import app
+from holdfast.streams._catalogue import CATALOGUE, Archive, IdxFile, IdxFiles
+
+CONTENT = b"\x00\x00\x08\x01\x00\x00\x00\x03\x07\x02\x01"
+
+
+def run(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "80"})
+
+
+def parsed(*words: str | Path) -> dict[str, Any]:
+    """The one document on standard output."""
+    result = run(*words, "--json")
+    assert result.stderr == ""
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that a server offers, and a catalogue of two data sets, of which it offers one."""
+    folder = tmp_path / "publisher"
+    folder.mkdir()
+    packed = gzip.compress(CONTENT, mtime=0)
+    (folder / "digits.gz").write_bytes(packed)
+    handler = functools.partial(Quiet, directory=str(folder))
+    monkeypatch.setenv("no_proxy", "*")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        url = f"http://127.0.0.1:{server.server_port}/digits.gz"
+        digits = replace(
+            CATALOGUE["mnist"],
+            name="digits",
+            where="digits",
+            layout=IdxFiles((IdxFile("digits", len(CONTENT), hashlib.sha256(CONTENT).hexdigest()),)),
+            archives=(
+                Archive("digits.gz", (url,), len(packed), f"md5:{hashlib.md5(packed).hexdigest()}", "file"),
+            ),
+        )
+        features = CATALOGUE["awa1_features"]
+        monkeypatch.setattr(_data_commands, "CATALOGUE", {"digits": digits, "awa1_features": features})
+        for name in list(CATALOGUE):
+            monkeypatch.delitem(CATALOGUE, name)
+        monkeypatch.setitem(CATALOGUE, "digits", digits)
+        monkeypatch.setitem(CATALOGUE, "awa1_features", features)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.005})
+        thread.start()
+        yield folder
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def test_list_shows_every_data_set_within_80_columns(root: Path) -> None:
+    result = run("list", "--data", root)
+    assert result.exit_code == 0
+    table = result.stdout.split("expected in")[0]
+    assert max(map(len, table.splitlines())) <= 80
+    for name in CATALOGUE:
+        assert f"│ {name} " in table
+    assert "\x1b" not in result.stdout
+    assert str(root) in result.stdout
+
+
+def test_list_as_json_holds_addresses_sums_and_terms(root: Path) -> None:
+    document = parsed("list", "--data", root)
+    assert document["root"] == str(root)
+    listed = {entry["name"]: entry for entry in document["data_sets"]}
+    assert list(listed) == list(CATALOGUE)
+    assert listed["cub"]["archives"][0]["size"] == 1_150_585_339
+    assert listed["cub"]["licence"].startswith("non-commercial")
+    assert listed["awa1_features"]["archives"] == []
+
+
+def test_the_folder_comes_from_the_environment_where_none_is_given(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_DATA", str(root))
+    assert parsed("status")["root"] == str(root)
+
+
+@pytest.mark.usefixtures("publisher")
+def test_status_tells_absent_incomplete_and_present_apart(root: Path) -> None:
+    def state() -> tuple[str, list[str]]:
+        (entry,) = parsed("status", "digits", "--data", root)["data_sets"]
+        return entry["state"], entry["missing"]
+
+    assert state() == ("absent", ["digits is not there"])
+    (root / "digits").mkdir(parents=True)
+    (root / "digits" / "digits").write_bytes(CONTENT[:-1])
+    assert state() == ("incomplete", ["digits holds 10 bytes, expected 11"])
+    (root / "digits" / "digits").write_bytes(CONTENT)
+    assert state() == ("present", [])
+    result = run("status", "--data", root)
+    assert result.exit_code == 0
+    assert "present" in result.stdout
+    assert "absent" in result.stdout
+
+
+@pytest.mark.usefixtures("publisher")
+def test_download_then_verify_then_download_again(root: Path) -> None:
+    first = run("download", "digits", "--data", root)
+    assert first.exit_code == 0, first.output
+    assert f"digits: downloaded, in {root / 'digits'}" in first.stdout.replace("\n", " ")
+    assert "CC BY-SA 3.0" in first.stdout
+    assert first.stderr == ""  # no bar where there is no terminal
+    verified = run("verify", "--data", root)
+    assert verified.exit_code == 0  # a set that was not named may be absent
+    assert "the published content" in verified.stdout
+    again = run("download", "digits", "--data", root)
+    assert again.exit_code == 0
+    assert "digits: already there" in again.stdout
+    assert "CC BY-SA 3.0" not in again.stdout
+
+
+@pytest.mark.usefixtures("publisher")
+def test_download_as_json_is_one_document(root: Path) -> None:
+    entry = {"name": "digits", "where": str(root / "digits")}
+    expected = {"root": str(root), "data_sets": [{**entry, "outcome": "downloaded"}]}
+    assert parsed("download", "digits", "digits", "--data", root) == expected
+    expected["data_sets"] = [{**entry, "outcome": "already there"}]
+    assert parsed("download", "digits", "--data", root) == expected
+
+
+def test_an_archive_without_a_known_checksum_is_told_before_it_comes(publisher: Path, root: Path) -> None:
+    (publisher / "digits.gz").write_bytes(gzip.compress(CONTENT, 1, mtime=5))
+    digits = CATALOGUE["digits"]
+    (archive,) = digits.archives
+    CATALOGUE["digits"] = replace(digits, archives=(replace(archive, size=None, checksum=None),))
+    result = run("download", "digits", "--data", root)
+    assert result.exit_code == 0
+    assert "no checksum of digits.gz is known" in result.stdout
+
+
+def test_a_wrong_checksum_is_one_sentence_and_code_1(publisher: Path, root: Path) -> None:
+    content = bytearray((publisher / "digits.gz").read_bytes())
+    content[4] ^= 1
+    (publisher / "digits.gz").write_bytes(content)
+    result = run("download", "digits", "--data", root)
+    assert result.exit_code == 1
+    assert "digits.gz has md5" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (root / "digits").exists()
+
+
+def test_a_publisher_without_the_file_is_one_sentence_and_code_1(publisher: Path, root: Path) -> None:
+    (publisher / "digits.gz").unlink()
+    result = run("download", "digits", "--data", root, "--json")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "answered 404" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_set_that_nobody_publishes_is_one_sentence_and_code_1(root: Path) -> None:
+    result = run("download", "awa1_features", "--data", root)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("awa1_features cannot be downloaded; no publisher offers it: copy")
+    assert not root.exists()
+
+
+@pytest.mark.parametrize("command", ["status", "verify", "download"])
+def test_an_unknown_name_is_code_2_with_a_suggestion(root: Path, command: str) -> None:
+    result = run(command, "minst", "--data", root)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == "no 'minst' among the data sets: did you mean 'mnist'?\n"
+
+
+@pytest.mark.usefixtures("publisher")
+def test_nothing_is_fetched_when_one_of_the_names_is_unknown(root: Path) -> None:
+    assert run("download", "digits", "digitz", "--data", root).exit_code == 2
+    assert not root.exists()
+
+
+@pytest.mark.usefixtures("publisher")
+def test_verify_is_code_1_where_something_is_broken(root: Path) -> None:
+    run("download", "digits", "--data", root)
+    (root / "digits" / "digits.gz").write_bytes(gzip.compress(CONTENT[::-1]))
+    result = run("verify", "--data", root)
+    assert result.exit_code == 1
+    assert "BROKEN: wrong content" in result.stdout
+    entry = parsed("verify", "--data", root)["data_sets"][0]
+    assert (entry["state"], entry["ok"]) == ("present", False)
+    (finding,) = entry["findings"]
+    assert (finding["file"], finding["ok"]) == ("digits/digits.gz", False)
+
+
+@pytest.mark.usefixtures("publisher")
+def test_verify_is_code_1_where_a_named_set_is_absent(root: Path) -> None:
+    assert run("verify", "--data", root).exit_code == 0
+    assert run("verify", "digits", "--data", root).exit_code == 1
+    (entry,) = parsed("verify", "digits", "--data", root)["data_sets"]
+    assert entry == {"name": "digits", "state": "absent", "ok": None, "findings": []}
+
+
+@pytest.mark.usefixtures("publisher")
+def test_verify_names_a_few_broken_files_and_counts_the_rest(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = tuple(IdxFile(f"part-{i}", 1, "00") for i in range(25))
+    monkeypatch.setitem(CATALOGUE, "digits", replace(CATALOGUE["digits"], layout=IdxFiles(files)))
+    (root / "digits").mkdir(parents=True)
+    (root / "digits" / "part-0").write_bytes(b"x")
+    result = run("verify", "digits", "--data", root)
+    assert "BROKEN: 15 more" in result.stdout
+    (entry,) = parsed("verify", "digits", "--data", root)["data_sets"]
+    assert len(entry["findings"]) == 25
+
+
+@pytest.mark.usefixtures("publisher")
+def test_an_interrupted_download_is_code_130_and_says_how_to_go_on(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_data_commands, "download", interrupt)
+    result = run("download", "digits", "--data", root)
+    assert result.exit_code == 130
+    assert result.stderr == "stopped: what has come is kept, the same command continues\n"
+
+
+def test_a_folder_that_is_a_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "mnist").write_text("not a folder")
+    result = run("verify", "mnist", "--data", tmp_path)
+    assert result.exit_code == 1
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.real_data
+def test_the_real_data_are_present_and_whole(real_data: Path) -> None:
+    document = parsed("verify", "mnist", "awa1_features", "--data", real_data)
+    assert [entry["ok"] for entry in document["data_sets"]] == [True, True]
+
+
+@pytest.mark.real_data
+def test_a_real_set_without_one_file_is_incomplete(real_data: Path, tmp_path: Path) -> None:
+    shutil.copytree(real_data / "mnist", tmp_path / "mnist")
+    for path in (tmp_path / "mnist").glob("t10k-labels*"):
+        path.unlink()
+    (entry,) = parsed("status", "mnist", "--data", tmp_path)["data_sets"]
+    assert entry["missing"] == ["t10k-labels-idx1-ubyte is not there, nor t10k-labels-idx1-ubyte.gz"]

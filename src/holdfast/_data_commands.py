@@ -32,9 +32,7 @@ app = typer.Typer(no_args_is_help=True, help="The data sets: what there is, what
 
 N_SHOWN = 10  # broken files named on screen; --json names all
 
-DataOption = Annotated[
-    Path | None, typer.Option("--data", help="Folder of the data sets, instead of HOLDFAST_DATA.")
-]
+DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of the data sets, instead of HOLDFAST_DATA.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 NamesArgument = Annotated[list[str] | None, typer.Argument(help="Data sets; all when none is named.")]
 
@@ -233,13 +231,12 @@ def _bar() -> Iterator[Show]:
     """A function that draws a bar for each step, on a terminal; elsewhere it does nothing."""
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=10),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
         tasks: dict[str, TaskID] = {}
 
         def show(step: str, done: int, total: int | None) -> None:

@@ -141,9 +141,7 @@ def options_of(kind: Kind, name: str) -> dict[str, Any]:
     """The options that `name` takes, with their defaults (None where there is none)."""
     found = find(kind, name)
     if issubclass(found, Method):
-        return {
-            f.name: None if f.default is MISSING else f.default for f in fields(found) if f.name not in _BUILT_HERE
-        }
+        return {f.name: None if f.default is MISSING else f.default for f in fields(found) if f.name not in _BUILT_HERE}
     hidden = {"self", "input_shape", "data", "seed", "of", "args", "kwargs"}
     parameters = inspect.signature(found).parameters.values()
     return {

@@ -38,7 +38,8 @@ app = typer.Typer(
 )
 app.add_typer(_data_commands.app, name="data")
 
-out = Console(highlight=False, soft_wrap=True)
+# A pipe has no width: a table is not cut there to fit 80 columns.
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 240)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name or TOML file, or a stream's name.")]
@@ -163,13 +164,11 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 def main() -> None:
     """Run the command; an error is a sentence and an exit code, never a traceback."""
     warnings.showwarning = lambda message, *_: err.print(f"warning: {message}", markup=False)
+    sys.path.insert(0, "")  # so that --method my_module:Mine finds a file in the current folder
     try:
         app()
     except Unknown as error:
         _fail(error, code=2)
-    except Interrupted as error:
-        err.print(f"{error}; this goes on from there:\n  {shlex.join(['holdfast', *sys.argv[1:]])}", markup=False)
-        sys.exit(130)
     except (OSError, ValueError, Refused, CorruptCheckpoint, Diverged, MemoryError) as error:
         _fail(error, code=1)
 
@@ -295,17 +294,19 @@ class _Watcher:
 @contextlib.contextmanager
 def _stop_on_signal() -> Iterator[Callable[[], bool]]:
     """Inside, the first Ctrl-C or SIGTERM only asks to stop after the step; the second ends at once."""
-    asked = False
+    asked: list[int] = []
 
     def ask(number: int, _: object) -> None:
-        nonlocal asked
         if asked:
             sys.exit(128 + number)
-        asked = True
+        asked.append(number)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: asked
+        yield lambda: bool(asked)
+    except Interrupted as error:
+        err.print(f"{error}; this goes on from there:\n  {shlex.join(['holdfast', *sys.argv[1:]])}", markup=False)
+        sys.exit(128 + asked[0])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -316,7 +317,7 @@ def _comparison_table(title: str, results: list[Result]) -> Table:
 
 
 def _table(title: str, header: list[str], rows: list[list[str]]) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
+    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for i, name in enumerate(header):
         table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows:

@@ -85,16 +85,17 @@ class Learner(Stateful):
         Bad input raises ValueError and changes nothing.
         """
         inputs = self._checked_inputs(x)
-        classes = self._checked_classes(y, len(inputs))
-        tasks = self._checked_tasks(task, len(inputs), learning=True)
+        classes, n_classes = self._checked_classes(y, inputs.shape[0])
+        tasks = self._checked_tasks(task, inputs.shape[0], learning=True)
         if self.input_dtype is None:
             self._begin(inputs)
         method = self.method
-        if tasks[0] != NO_TASK:
-            self._turn_to(tasks)
+        if self.settings.setting != "free":
+            self._turn_to(tasks.tolist())
 
-        batch = Batch(inputs, classes, tasks).to(self.device)
-        n_classes = int(classes.max()) + 1
+        batch = Batch(inputs, classes, tasks)
+        if self.device.type != "cpu":
+            batch = batch.to(self.device)
         if n_classes > method.model.head.n_classes:
             method.grow(n_classes)
         method.model.seen.add(batch.y, batch.task)
@@ -112,9 +113,8 @@ class Learner(Stateful):
 
     def announce(self, classes: Sequence[int], task: int | None = None) -> None:
         """Say which classes a task has before its samples come, where that is known."""
-        y = self._checked_classes(list(classes), len(classes))
+        y, n_classes = self._checked_classes(list(classes), len(classes))
         tasks = self._checked_tasks(task, len(classes), learning=True)
-        n_classes = int(y.max()) + 1
         if n_classes > self.method.model.head.n_classes:
             self.method.grow(n_classes)
         self.method.model.seen.add(y.to(self.device), tasks.to(self.device))
@@ -174,12 +174,11 @@ class Learner(Stateful):
         self._method.model.scale = self.scale
         self.input_shape, self.input_dtype = shape, inputs.dtype
 
-    def _turn_to(self, tasks: Tensor) -> None:
+    def _turn_to(self, tasks: list[int]) -> None:
         """End the running task if the samples are all of another; a mixed batch ends none."""
-        first, last = int(tasks[0]), int(tasks[-1])
-        if self.running_task not in (None, first) and bool((tasks == first).all()):
+        if self.running_task is not None and set(tasks) != {self.running_task} and len(set(tasks)) == 1:
             self.end_task()
-        self.running_task = last
+        self.running_task = tasks[-1]
 
     def _built(self, input_shape: tuple[int, ...]) -> Method:
         scale = 1.0 if self.scale is None else self.scale
@@ -213,9 +212,11 @@ class Learner(Stateful):
             raise ValueError(f"x has NaN or infinite numbers in rows {_few(bad)}: drop or mend them")
         return inputs
 
-    def _checked_classes(self, y: Array, n: int) -> Tensor:
+    def _checked_classes(self, y: Array, n: int) -> tuple[Tensor, int]:
+        """The classes (n,), and how many classes there have to be for them."""
         classes = _whole_numbers(y, "y", n)
-        lowest, highest = int(classes.min()), int(classes.max())
+        numbers = classes.tolist()  # a few numbers are compared faster outside torch
+        lowest, highest = min(numbers), max(numbers)
         if lowest < 0:
             raise ValueError(f"label {lowest} is negative: number the classes from 0")
         room = self.settings.n_classes
@@ -226,7 +227,7 @@ class Learner(Stateful):
             )
         if highest >= MAX_CLASSES:
             raise ValueError(f"label {highest} would make a head of {highest + 1} rows: number the classes from 0")
-        return classes
+        return classes, highest + 1
 
     def _checked_tasks(self, task: int | Array | None, n: int, *, learning: bool) -> Tensor:
         setting = self.settings.setting
@@ -239,14 +240,12 @@ class Learner(Stateful):
             raise ValueError(
                 f"{verb} got no task, but the setting '{setting}' needs it: pass task=…, or build with setting='free'"
             )
-        if isinstance(task, int):
-            task = [task] * n
-        tasks = _whole_numbers(task, "task", n)
-        if int(tasks.min()) < 0 or int(tasks.max()) >= MAX_TASKS:
-            found = f"task {int(tasks.min())} to {int(tasks.max())}"
-            raise ValueError(f"{found}: number the tasks from 0 to {MAX_TASKS - 1}")
+        tasks = _whole_numbers([task] * n if isinstance(task, int) else task, "task", n)
+        numbers = set(tasks.tolist())
+        if min(numbers) < 0 or max(numbers) >= MAX_TASKS:
+            raise ValueError(f"task {min(numbers)} to {max(numbers)}: number the tasks from 0 to {MAX_TASKS - 1}")
         if not learning:
-            for number in sorted(set(tasks.tolist())):
+            for number in sorted(numbers):
                 if not self.method.model.seen.knows_task(number):
                     raise ValueError(f"task {number} was never observed: predict for a task that was")
         return tasks

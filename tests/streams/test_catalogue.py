@@ -86,18 +86,14 @@ def test_a_missing_idx_file_is_named(digits: DataSet, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_an_idx_file_of_another_length_is_seen_at_a_glance(
-    digits: DataSet, tmp_path: Path, compressed: bool
-) -> None:
+def test_an_idx_file_of_another_length_is_seen_at_a_glance(digits: DataSet, tmp_path: Path, compressed: bool) -> None:
     longer = idx_labels([1, 5, 9, 2, 6])
     path = tmp_path / "digits" / ("b-labels.gz" if compressed else "b-labels")
     path.write_bytes(gzip.compress(longer) if compressed else longer)
     assert digits.status(tmp_path).missing == (f"{path.name} holds 13 bytes, expected 12",)
 
 
-def test_an_idx_file_with_the_right_structure_and_other_content_is_named(
-    digits: DataSet, tmp_path: Path
-) -> None:
+def test_an_idx_file_with_the_right_structure_and_other_content_is_named(digits: DataSet, tmp_path: Path) -> None:
     other = idx_labels([3, 1, 5])
     (tmp_path / "digits" / "a-labels").write_bytes(other)
     assert digits.status(tmp_path).state == "present"  # a glance cannot see it
@@ -253,16 +249,12 @@ def test_a_picture_that_was_cut_off_or_is_none_is_named(
         ("classes.txt", "1 001.Auk\n2 002.Bee_eater\n3 003.Crane\n", "3 classes, expected 2"),
     ],
 )
-def test_a_list_that_is_wrong_is_named(
-    birds: DataSet, tmp_path: Path, file: str, content: str, words: str
-) -> None:
+def test_a_list_that_is_wrong_is_named(birds: DataSet, tmp_path: Path, file: str, content: str, words: str) -> None:
     (tmp_path / "birds" / file).write_text(content)
     assert the_one_broken(birds.verify(tmp_path)).startswith(f"birds/{file}: {words}")
 
 
-def test_fewer_pictures_than_published_are_noticed_even_if_the_lists_agree(
-    birds: DataSet, tmp_path: Path
-) -> None:
+def test_fewer_pictures_than_published_are_noticed_even_if_the_lists_agree(birds: DataSet, tmp_path: Path) -> None:
     published = replace(birds, layout=ListedPictures(n_pictures=5, n_train=3, n_classes=2))
     assert broken(published.verify(tmp_path)) == [
         "birds/images.txt: 4 pictures listed, expected 5",
@@ -334,9 +326,7 @@ def test_a_file_with_other_arrays_is_named_with_what_they_are(features: DataSet,
     np.savez(path, features=np.zeros((4, 2), np.float16))
     assert features.status(tmp_path).state == "incomplete"
     sum_is_wrong, *on_arrays = broken(features.verify(tmp_path))
-    assert sum_is_wrong.startswith(
-        f"features.npz: SHA-256 is {hashlib.sha256(path.read_bytes()).hexdigest()}"
-    )
+    assert sum_is_wrong.startswith(f"features.npz: SHA-256 is {hashlib.sha256(path.read_bytes()).hexdigest()}")
     assert on_arrays == [
         "features.npz: array features is ('<f2', (4, 2)), expected ('<f2', (3, 2))",
         "features.npz: array labels is not there, expected ('|u1', (3,))",
@@ -405,12 +395,10 @@ def test_the_real_data_set_is_whole(real_data: Path, name: str) -> None:
 def test_one_flipped_byte_of_mnist_is_found(real_data: Path, tmp_path: Path) -> None:
     shutil.copytree(real_data / "mnist", tmp_path / "mnist")
     name = "t10k-labels-idx1-ubyte"
-    (archive,) = (tmp_path / "mnist").glob(f"{name}*")
+    archive = next((tmp_path / "mnist").glob(f"{name}*"))
     packed = archive.suffix == ".gz"
     content = bytearray(gzip.decompress(archive.read_bytes()) if packed else archive.read_bytes())
     content[5000] ^= 1
     archive.write_bytes(gzip.compress(content) if packed else content)
     assert CATALOGUE["mnist"].status(tmp_path).state == "present"
-    assert the_one_broken(CATALOGUE["mnist"].verify(tmp_path)).startswith(
-        f"mnist/{archive.name}: wrong content"
-    )
+    assert the_one_broken(CATALOGUE["mnist"].verify(tmp_path)).startswith(f"mnist/{archive.name}: wrong content")

@@ -41,6 +41,7 @@ class Site:
         etag, modified: what it says of its files, or None to say nothing.
         ranges: whether it gives a part when asked for one.
         honest: whether it looks at If-Range before it does.
+        shift: by how many bytes the part that it gives is off.
         states_length: whether it says how long a file is.
         cuts: for each coming answer, after how many bytes the connection ends, or None.
         resets: whether a cut is a reset instead of an orderly end.
@@ -54,6 +55,7 @@ class Site:
     modified: str | None = None
     ranges: bool = True
     honest: bool = True
+    shift: int = 0
     states_length: bool = True
     cuts: list[int | None] = field(default_factory=list)
     resets: bool = False
@@ -88,6 +90,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         condition = self.headers.get("If-Range")
         same = not site.honest or condition in (None, site.etag, site.modified)
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and site.ranges and same else 0
+        start += site.shift if start else 0
         if start >= len(content) > 0:
             self.send_error(416)
             return
@@ -129,8 +132,11 @@ def serving() -> Iterator[Site]:
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def _here_and_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxy stands between, and nobody waits for a disk that others keep busy."""
     monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(os, "sync", lambda: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture
@@ -179,9 +185,7 @@ def test_progress_runs_through_fetching_and_checking(site: Site, tmp_path: Path)
     assert seen[-2:] == [("fetching got", 2048, 2048), ("checking got", 2048, 2048)]
 
 
-@pytest.mark.parametrize(
-    "validator", [{"etag": '"v1"'}, {"etag": None, "modified": "Mon, 01 Jan 2024 00:00:00 GMT"}]
-)
+@pytest.mark.parametrize("validator", [{"etag": '"v1"'}, {"etag": None, "modified": "Mon, 01 Jan 2024 00:00:00 GMT"}])
 def test_a_cut_connection_is_continued_from_the_last_byte(
     site: Site, tmp_path: Path, validator: dict[str, str | None]
 ) -> None:
@@ -236,9 +240,7 @@ def test_attempts_are_bounded_and_their_waits_grow(site: Site, tmp_path: Path) -
     assert waits == [2, 4, 8, 16]
 
 
-def test_any_number_of_cuts_is_survived_as_long_as_each_attempt_brings_something(
-    site: Site, tmp_path: Path
-) -> None:
+def test_any_number_of_cuts_is_survived_as_long_as_each_attempt_brings_something(site: Site, tmp_path: Path) -> None:
     site.cuts = [100] * 20
     fetch([site.url("file")], tmp_path / "got", checksum=sha256(CONTENT), wait=at_once)
     assert (tmp_path / "got").read_bytes() == CONTENT
@@ -289,11 +291,19 @@ def test_a_file_that_changed_meanwhile_is_never_a_mixture(
     assert (tmp_path / "got").read_bytes() == new
 
 
+def test_a_part_that_was_not_asked_for_is_not_appended(site: Site, tmp_path: Path) -> None:
+    site.cuts, site.shift = [1000], 10
+    fetch([site.url("file")], tmp_path / "got", wait=at_once)
+    assert site.asked == ["file", "file bytes=1000-", "file"]
+    assert (tmp_path / "got").read_bytes() == CONTENT
+
+
 def test_a_part_without_a_readable_note_is_begun_anew(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "got.part").write_bytes(b"from who knows where")
+    (tmp_path / "got.part").write_bytes(b"from who knows where" * 100)
     (tmp_path / "got.part.json").write_text('{"size": 20')
+    site.cuts = [200] * 8  # what comes must count as new, though it is less than the old part
     fetch([site.url("file")], tmp_path / "got", checksum=sha256(CONTENT), wait=at_once)
-    assert site.asked == ["file"]
+    assert site.asked[:2] == ["file", "file bytes=200-"]
     assert (tmp_path / "got").read_bytes() == CONTENT
 
 
@@ -347,9 +357,7 @@ def test_the_error_names_every_mirror_that_has_nothing(site: Site, tmp_path: Pat
     assert f"{site.url('lost')} answered 404" in str(caught.value)
 
 
-def test_a_server_that_accepts_and_says_nothing_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_server_that_accepts_and_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(_download, "SECONDS_TO_ANSWER", 0.02)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/file"
@@ -394,9 +402,7 @@ def test_only_http_is_spoken(site: Site, tmp_path: Path, url: str) -> None:
 def test_a_full_disk_is_told_in_one_sentence_and_keeps_the_part(site: Site, tmp_path: Path) -> None:
     (tmp_path / "got.part").symlink_to("/dev/full")
     (tmp_path / "got.part.json").write_text(json.dumps({"size": 2048, "etag": '"one"', "modified": None}))
-    with pytest.raises(
-        DownloadError, match=r"no room left for .*got\.part: make some; what has come is kept"
-    ):
+    with pytest.raises(DownloadError, match=r"no room left for .*got\.part: make some; what has come is kept"):
         fetch([site.url("file")], tmp_path / "got", wait=at_once)
     assert names(tmp_path) == ["got.part", "got.part.json"]
 
@@ -477,6 +483,19 @@ def test_a_data_set_is_fetched_unpacked_and_nothing_else_is_left(
     assert names(tmp_path / "data" / ".download") == ["small.lock"]
 
 
+def test_the_bytes_are_on_disk_before_the_name(
+    offer: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+    for call in ("sync", "fsync"):
+        monkeypatch.setattr(os, call, lambda *_: seen.append(names(tmp_path)))
+    offer(tar_of({TRAIN: RECORDS}))
+    download("small", tmp_path)
+    archive, archive_name, unpacked, set_name = seen
+    assert archive == archive_name == unpacked == [".download"]
+    assert set_name == [".download", "small-records"]
+
+
 def test_a_set_of_plain_files_is_put_into_its_folder(
     site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -497,9 +516,7 @@ def test_a_set_that_is_there_is_left_alone_and_nobody_is_asked(
     assert site.asked == []
 
 
-def test_what_a_kill_left_of_a_finished_set_is_cleared_away(
-    offer: Callable[..., None], tmp_path: Path
-) -> None:
+def test_what_a_kill_left_of_a_finished_set_is_cleared_away(offer: Callable[..., None], tmp_path: Path) -> None:
     offer(tar_of({TRAIN: RECORDS}))
     (tmp_path / TRAIN).parent.mkdir()
     (tmp_path / TRAIN).write_bytes(RECORDS)
@@ -515,9 +532,7 @@ def test_an_incomplete_set_is_not_touched_and_nothing_is_fetched(
     offer(tar_of({TRAIN: RECORDS}))
     (tmp_path / TRAIN).parent.mkdir()
     (tmp_path / TRAIN).write_bytes(RECORDS[:-1])
-    with pytest.raises(
-        DownloadError, match=r"there but incomplete .train\.bin holds 3,073 bytes, expected 3,074"
-    ):
+    with pytest.raises(DownloadError, match=r"there but incomplete .train\.bin holds 3,073 bytes, expected 3,074"):
         download("small", tmp_path)
     assert (tmp_path / TRAIN).read_bytes() == RECORDS[:-1]
     assert site.asked == []
@@ -678,9 +693,7 @@ def test_of_two_downloads_at_once_one_waits_and_finds_the_set(
 
 
 def test_a_set_that_nobody_publishes_says_where_to_put_it(tmp_path: Path) -> None:
-    with pytest.raises(
-        DownloadError, match=r"copy awa1_features\.npz into the data folder, which is "
-    ) as caught:
+    with pytest.raises(DownloadError, match=r"copy awa1_features\.npz into the data folder, which is ") as caught:
         download("awa1_features", tmp_path)
     assert str(tmp_path) in str(caught.value)
     assert names(tmp_path) == []

@@ -148,24 +148,18 @@ def test_all_tasks_are_made_known_and_tested_in_their_turn(build: Callable[..., 
 
 @with_tuning
 def test_three_tasks_are_held_out_for_tuning(name: str, made_up_data: Path):
-    tuning, report, both = (
-        BUILDERS[name](made_up_data, tasks=subset) for subset in ("tuning", "report", "all")
-    )
+    tuning, report, both = (BUILDERS[name](made_up_data, tasks=subset) for subset in ("tuning", "report", "all"))
     assert len(tuning) == 3
     assert len(report) == (10 if name == "permuted_digits" else 17)
     assert [task.id for task in both] == list(range(len(tuning) + len(report)))
-    assert [rows for rows, _, _ in content(both)] == [
-        rows for rows, _, _ in content(tuning) + content(report)
-    ]
+    assert [rows for rows, _, _ in content(both)] == [rows for rows, _, _ in content(tuning) + content(report)]
     firsts = [x for _, _, x in content(both)]
     assert firsts == [x for _, _, x in content(tuning) + content(report)]
 
 
 @with_data
 def test_missing_data_is_one_sentence_that_says_what_to_do(name: str, tmp_path: Path):
-    with pytest.raises(
-        MissingData, match=rf"^no \S+ in {tmp_path}: run 'holdfast data download \w+', or give"
-    ):
+    with pytest.raises(MissingData, match=rf"^no \S+ in {tmp_path}: run 'holdfast data download \w+', or give"):
         BUILDERS[name](tmp_path)
 
 

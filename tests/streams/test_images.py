@@ -1,7 +1,9 @@
+import fcntl
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import pytest
@@ -26,12 +28,12 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def photos_in(root: Path) -> list[Path]:
-    return sorted(root.glob("*.jpg"))
+def photos_in(root: Path) -> list[str]:
+    return sorted(path.name for path in root.glob("*.jpg"))
 
 
 def decoded_one_by_one(root: Path) -> list[list[int]]:
-    return [decode("cub", path, size=SIZE).ravel().tolist() for path in photos_in(root)]
+    return [decode("cub", root / file, size=SIZE).ravel().tolist() for file in photos_in(root)]
 
 
 def decoded_at_once(root: Path) -> list[list[int]]:
@@ -43,10 +45,10 @@ def no_decoding(*_: object, **__: object) -> None:
 
 
 def other_process(root: Path, program: str) -> "subprocess.Popen[str]":
-    """A process that runs `program` with _images, root and paths at hand."""
+    """A process that runs `program` with _images, root and files at hand."""
     start = (
         "import sys; from pathlib import Path; from holdfast.streams import _images\n"
-        "root = Path(sys.argv[1]); paths = sorted(root.glob('*.jpg'))\n"
+        "root = Path(sys.argv[1]); files = sorted(path.name for path in root.glob('*.jpg'))\n"
     )
     return subprocess.Popen(
         [sys.executable, "-c", start + program, str(root)],
@@ -66,21 +68,7 @@ def stopping(name, path, *, size):
         sys.stdin.readline()
     return decode(name, path, size=size)
 _images.decode, _images.DECODED_AT_ONCE = stopping, 2
-_images.decoded("cub", root, paths, size={SIZE})
-print(len(calls), flush=True)
-"""
-
-SAYS_WHEN_IT_WAITS = f"""
-flock, decode, calls = _images.fcntl.flock, _images.decode, []
-def saying(file, operation):
-    print("waits", flush=True)
-    flock(file, operation)
-def counting(name, path, *, size):
-    calls.append(path)
-    return decode(name, path, size=size)
-_images.fcntl.flock, _images.decode = saying, counting
-sys.stdin.readline()
-_images.decoded("cub", root, paths, size={SIZE})
+_images.decoded("cub", root, files, size={SIZE})
 print(len(calls), flush=True)
 """
 
@@ -160,7 +148,7 @@ def test_a_broken_photo_is_an_error_that_names_it_and_leaves_nothing(root: Path,
 
 def test_a_missing_photo_is_one_sentence_that_says_what_to_do(root: Path):
     with pytest.raises(MissingData, match=r"no 9\.jpg in .*: run 'holdfast data download cub'"):
-        decoded("cub", root, [root / "9.jpg"], size=SIZE)
+        decoded("cub", root, ["9.jpg"], size=SIZE)
 
 
 def test_where_the_data_cannot_be_written_the_users_cache_is_taken(
@@ -217,16 +205,22 @@ def test_what_a_killed_process_left_goes_even_when_the_photos_have_changed(root:
     assert [part.name[:4] for part in (root / ".cache").glob("*.part")] == ["awa2"]
 
 
-def test_of_two_processes_at_once_one_decodes_and_the_other_waits(root: Path):
-    with other_process(root, STOPS_AT_PHOTO_5) as one, other_process(root, SAYS_WHEN_IT_WAITS) as other:
-        assert one.stdout is not None
+def test_of_two_processes_at_once_one_decodes_and_the_other_waits(root: Path, monkeypatch: pytest.MonkeyPatch):
+    flock = fcntl.flock
+
+    def let_the_other_go_on_and_wait(lock: TextIO, operation: int) -> None:
+        with pytest.raises(BlockingIOError):
+            flock(lock, operation | fcntl.LOCK_NB)
         assert other.stdin is not None
-        assert other.stdout is not None
-        assert one.stdout.readline() == "half-way\n"
-        other.stdin.write("start\n")
+        other.stdin.write("go on\n")
         other.stdin.flush()
-        assert other.stdout.readline() == "waits\n"
-        one_said, _ = one.communicate("go on\n")
-        other_said, _ = other.communicate()
-    assert (one_said, other_said) == ("8\n", "0\n")
-    assert decoded_at_once(root) == decoded_one_by_one(root)
+        flock(lock, operation)
+
+    expected = decoded_one_by_one(root)
+    monkeypatch.setattr(fcntl, "flock", let_the_other_go_on_and_wait)
+    monkeypatch.setattr(_images, "decode", no_decoding)
+    with other_process(root, STOPS_AT_PHOTO_5) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "half-way\n"
+        assert decoded_at_once(root) == expected
+        assert other.communicate()[0] == "8\n"

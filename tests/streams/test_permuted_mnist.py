@@ -19,14 +19,14 @@ def test_the_first_5000_rows_are_set_aside(made_up_data: Path):
     x = read_idx(made_up_data, "mnist/train-images-idx3-ubyte", item_shape=(28, 28))
     assert len(train) == 30
     assert train[:].x.sum(dim=1).tolist() == x[5000:].sum(axis=(1, 2)).tolist()
-    assert train.y.tolist() == [i % 10 for i in range(5000, 5030)]
+    y = read_idx(made_up_data, "mnist/train-labels-idx1-ubyte")
+    assert train.y.tolist() == y[5000:].tolist() != y[:30].tolist()
 
 
 def test_a_task_has_one_order_of_pixels_for_training_and_testing(made_up_data: Path):
     files = {"train": "mnist/train-images-idx3-ubyte", "test": "mnist/t10k-images-idx3-ubyte"}
     train, test = (
-        torch.from_numpy(read_idx(made_up_data, file, item_shape=(28, 28))).flatten(1)
-        for file in files.values()
+        torch.from_numpy(read_idx(made_up_data, file, item_shape=(28, 28))).flatten(1) for file in files.values()
     )
     task = PermutedMnist(made_up_data)[2]
     columns = {column.numpy().tobytes(): i for i, column in enumerate(train[5000:].T.contiguous())}

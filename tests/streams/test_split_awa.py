@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.streams._base import Stream
+from holdfast.streams._base import BrokenData, Stream
 from holdfast.streams._files import read_awa1_features, read_awa2
 from holdfast.streams.split_awa import SplitAwa
 
@@ -105,9 +105,7 @@ def test_an_unknown_source_is_an_error(made_up_data: Path):
 
 def test_fewer_training_samples_than_tasks_are_an_error(tmp_path: Path):
     made_up.write_awa1_features(tmp_path, n=3)
-    with pytest.raises(
-        ValueError, match=r"2 training samples of class \d+ for \d+ tasks: the data is not compl"
-    ):
+    with pytest.raises(BrokenData, match=r"2 training samples of class \d+ for \d+ tasks: the data is not compl"):
         SplitAwa(tmp_path, source="features")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from holdfast.streams._base import BrokenData
 from holdfast.streams._files import read_cifar100
 from holdfast.streams.split_cifar100 import SplitCifar100
 
@@ -40,7 +41,7 @@ def test_a_class_without_images_is_an_error(tmp_path: Path):
     path = tmp_path / "cifar-100-binary/test.bin"
     records = np.fromfile(path, np.uint8).reshape(-1, 3074)
     path.write_bytes(records[records[:, 1] != 40].tobytes())
-    with pytest.raises(ValueError, match="the data has no sample of class 40"):
+    with pytest.raises(BrokenData, match="the data has no sample of class 40"):
         SplitCifar100(tmp_path)
 
 

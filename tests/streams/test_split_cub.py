@@ -29,9 +29,9 @@ def test_every_photo_is_in_one_task_on_its_side_of_the_official_split(made_up_da
 
 def test_a_row_is_its_photo(made_up_data: Path):
     train = SplitCub(made_up_data, size=6)[4].train
-    paths = read_cub(made_up_data).paths
+    files = read_cub(made_up_data).files
     for row, photo in zip(train.rows.tolist(), train[:].x, strict=True):
-        assert photo.tolist() == decode("cub", paths[row], size=6).tolist()
+        assert photo.tolist() == decode("cub", made_up_data / files[row], size=6).tolist()
 
 
 def test_the_mean_that_is_taken_off_is_red_green_blue_and_not_scaled(made_up_data: Path):

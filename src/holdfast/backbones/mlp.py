@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
 from holdfast.backbones._base import Backbone
@@ -15,14 +17,12 @@ class Mlp(Backbone):
         super().__init__()
         if not hidden or min(hidden) < 1:
             raise ValueError(f"mlp needs one or more hidden layers of one or more units, not {list(hidden)}")
-        layers: list[nn.Module] = [nn.Flatten()]
-        n_in = math.prod(input_shape)
-        for width in hidden:
-            layers += [nn.Linear(n_in, width), nn.ReLU()]
-            n_in = width
-        self.layers = nn.Sequential(*layers)
-        self.n_features = n_in
+        widths = [math.prod(input_shape), *hidden]
+        self.layers = nn.ModuleList(nn.Linear(n_in, n_out) for n_in, n_out in pairwise(widths))
+        self.n_features = widths[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        features: Tensor = self.layers(x)
-        return features
+        x = x.flatten(1)
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x

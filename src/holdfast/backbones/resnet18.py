@@ -16,9 +16,7 @@ class Resnet18(Backbone):
             common ImageNet weights do; `agem` has neither, as the protocol's predecessors.
     """
 
-    def __init__(
-        self, input_shape: tuple[int, ...], layout: Literal["standard", "agem"] = "standard"
-    ) -> None:
+    def __init__(self, input_shape: tuple[int, ...], layout: Literal["standard", "agem"] = "standard") -> None:
         super().__init__()
         if layout not in ("standard", "agem"):
             raise ValueError(f"resnet18 has the layouts 'standard' and 'agem', not '{layout}'")

@@ -28,7 +28,7 @@ class Batch:
     extra: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.y)
+        return self.y.shape[0]
 
     def __getitem__(self, index: slice | Tensor | Sequence[int]) -> Batch:
         extra = {name: column[index] for name, column in self.extra.items()}

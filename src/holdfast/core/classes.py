@@ -27,6 +27,7 @@ class SeenClasses(Stateful):
         self.setting: Setting = setting
         # (rows, n_classes): a row a task in the setting `task`, one row for all tasks in the others.
         self.table = torch.zeros(1, n_classes, dtype=torch.bool, device=device)
+        self.complete = False  # whether every class competes for every sample, so that no mask is needed
 
     @property
     def learns_by_task(self) -> bool:
@@ -46,6 +47,7 @@ class SeenClasses(Stateful):
     def grow(self, n_classes: int) -> None:
         """Make room for `n_classes` classes."""
         self.table = _enlarged(self.table, len(self.table), n_classes)
+        self.complete = False
 
     def announce(self, classes: Sequence[int], task: int) -> None:
         """Say which classes a task has before its samples come."""
@@ -54,8 +56,11 @@ class SeenClasses(Stateful):
 
     def add(self, y: Tensor, task: Tensor) -> None:
         """Note the classes `y` (n,) of samples of the tasks `task` (n,)."""
+        if self.complete:
+            return
         if not self.predicts_by_task:
             self.table[0, y] = True
+            self.complete = bool(self.table.all())
             return
         n_rows = int(task.max()) + 1
         if n_rows > len(self.table):

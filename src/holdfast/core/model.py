@@ -25,17 +25,13 @@ class Head(nn.Module):
     weight: nn.Parameter
     bias: nn.Parameter | None
 
-    def __init__(
-        self, n_features: int, n_classes: int, *, kind: HeadKind, cosine_scale: float, seed: int
-    ) -> None:
+    def __init__(self, n_features: int, n_classes: int, *, kind: HeadKind, cosine_scale: float, seed: int) -> None:
         super().__init__()
         self.kind = kind
         self.cosine_scale = cosine_scale
         self.rng = torch.Generator().manual_seed(seed)  # for rows that come later
         self.weight = nn.Parameter(self._rows(n_classes, n_features))
-        self.bias = (
-            nn.Parameter(self._rows(n_classes, n_features)[:, 0].clone()) if kind == "linear" else None
-        )
+        self.bias = nn.Parameter(self._rows(n_classes, n_features)[:, 0].clone()) if kind == "linear" else None
 
     @property
     def n_classes(self) -> int:
@@ -127,11 +123,13 @@ class Model(nn.Module):
 
     def masked(self, scores: Tensor, task: Tensor) -> Tensor:
         """The scores with minus infinity where a class does not compete for a sample of its task."""
+        if self.seen.complete:
+            return scores
         return scores.masked_fill(~self.seen.competing(task), -torch.inf)
 
     def loss(self, batch: Batch) -> Tensor:
         """Mean cross-entropy, each sample among the classes that compete for it."""
-        return F.cross_entropy(self.masked(self(batch.x), batch.task), batch.y)
+        return F.cross_entropy(self.masked(self.forward(batch.x), batch.task), batch.y)
 
     def embed(self, x: Tensor) -> Tensor:
         """(n, n_features) features without gradient, as when predicting: no batch statistics change."""

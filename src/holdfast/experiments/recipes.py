@@ -31,14 +31,14 @@ class Recipe:
     compare: tuple[str, ...]
 
     def experiment(self, row: str, *, seed: int | None = None, changes: dict[str, Any] | None = None) -> Experiment:
-        """The experiment of a row; `row` may also be any method that has no row of its own.
+        """The experiment of a row; `row` may also be a method that has no row of its own, here or in another package.
 
         Args:
             changes: fields by name, and options as 'method.replay_size' or 'stream.n_tasks'.
         """
-        if row not in self.rows:
+        if row not in self.rows and ":" not in row:
             check_name(row, sorted({*self.rows, *names("methods")}), among=f"the methods of '{self.name}'")
-        settings = {"benchmark": self.name, "row": row, "method": row, **self.common}
+        settings = {"benchmark": self.name, "row": row.rpartition(":")[2], "method": row, **self.common}
         for name, value in self.rows.get(row, {}).items():
             settings = _changed(settings, name if name in Experiment.model_fields else f"method.{name}", value)
         for name, value in (changes or {}).items():

@@ -21,9 +21,7 @@ def parse_bytes(text: str) -> int:
     """The number of bytes in a text such as '5 MB' or '64 KiB'."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?i?B)\s*", text, flags=re.IGNORECASE)
     if not found:
-        raise ValueError(
-            f"'{text}' is no size: give samples as a number (1000), or bytes with a unit ('5 MB')"
-        )
+        raise ValueError(f"'{text}' is no size: give samples as a number (1000), or bytes with a unit ('5 MB')")
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
@@ -111,9 +109,7 @@ class Memory(Stateful):
         """Fill the next free slots with the samples of `batch`; gives the slots."""
         slots = range(self.filled, self.filled + len(batch))
         if slots.stop > self.capacity:
-            raise ValueError(
-                f"{len(batch)} samples for {self.capacity - self.filled} free slots: write over some"
-            )
+            raise ValueError(f"{len(batch)} samples for {self.capacity - self.filled} free slots: write over some")
         for name, column in _columns(batch).items():
             self.columns[name][slots.start : slots.stop] = column
         self.filled = slots.stop
@@ -179,9 +175,7 @@ class Memory(Stateful):
             self.device,
         )
         if not 0 <= filled <= capacity or any(len(column) != filled for column in columns.values()):
-            raise ValueError(
-                f"the saved memory is not whole: {filled} of {capacity} slots do not fit its columns"
-            )
+            raise ValueError(f"the saved memory is not whole: {filled} of {capacity} slots do not fit its columns")
         check_allocation(capacity * _bytes_per_sample(columns))
         super().load_state_dict(state)
         self.device = device
@@ -208,13 +202,9 @@ class Memory(Stateful):
 
     def _widen(self, name: str, shape: torch.Size) -> None:
         kept = self.columns[name]
-        grows = len(shape) == kept.ndim - 1 and all(
-            new >= old for new, old in zip(shape, kept.shape[1:], strict=True)
-        )
+        grows = len(shape) == kept.ndim - 1 and all(new >= old for new, old in zip(shape, kept.shape[1:], strict=True))
         if not name.startswith(_EXTRA) or not grows:
-            raise ValueError(
-                f"{name} of a sample has shape {tuple(shape)}, but memory keeps {tuple(kept.shape[1:])}"
-            )
+            raise ValueError(f"{name} of a sample has shape {tuple(shape)}, but memory keeps {tuple(kept.shape[1:])}")
         wide = kept.new_zeros(self.capacity, *shape)
         wide[tuple(slice(n) for n in kept.shape)] = kept
         self.columns[name] = wide
@@ -222,9 +212,7 @@ class Memory(Stateful):
             return
         capacity = self.max_bytes // self.bytes_per_sample
         if capacity < 1:
-            raise ValueError(
-                f"a memory of {self.max_bytes} bytes holds no sample of {self.bytes_per_sample} bytes"
-            )
+            raise ValueError(f"a memory of {self.max_bytes} bytes holds no sample of {self.bytes_per_sample} bytes")
         self.rearranged += 1
         while self.filled > capacity:
             self.remove(int(torch.randint(self.filled, (), generator=self.rng)))
@@ -235,9 +223,7 @@ def check_allocation(nbytes: int) -> None:
     """Refuse to allocate more than the machine has, before trying."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if nbytes > machine:
-        raise MemoryError(
-            f"a memory of {nbytes:,} bytes, on a machine that has {machine:,}: give a smaller capacity"
-        )
+        raise MemoryError(f"a memory of {nbytes:,} bytes, on a machine that has {machine:,}: give a smaller capacity")
 
 
 def _bytes_per_sample(columns: dict[str, Tensor]) -> int:

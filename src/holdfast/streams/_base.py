@@ -40,7 +40,7 @@ class Samples:
         return Batch(self.read(self.rows[index]), self.y[index], self.task[index])
 
     def only(self, index: Tensor) -> Samples:
-        """The samples at `index` (k,), still unread."""
+        """The samples at `index`, (k,) numbers or an (n,) mask, still unread."""
         return Samples(self.read, self.rows[index], self.y[index], self.task[index])
 
     def of_task(self, task: int) -> Samples:
@@ -158,8 +158,7 @@ def _fewer(task: Task, n: int, *, seed: int) -> Samples:
     available = len(task.train)
     if not 1 <= n <= available:
         raise ValueError(
-            f"samples_per_task={n}, but task {task.id} has {available} training samples: "
-            f"ask for 1 to {available}"
+            f"samples_per_task={n}, but task {task.id} has {available} training samples: ask for 1 to {available}"
         )
     order = torch.randperm(available, generator=seeded_generator("fewer samples", seed, task.id))
     return task.train.only(order[:n].sort().values)
@@ -184,8 +183,7 @@ class BrokenData(ValueError):
 def broken(name: str, place: Path | str, found: str, expected: str) -> BrokenData:
     """The error for data set `name` (as `holdfast data` calls it), where `place` holds the wrong thing."""
     return BrokenData(
-        f"{place}: found {found}, expected {expected}: "
-        f"delete the file and run 'holdfast data download {name}'"
+        f"{place}: found {found}, expected {expected}: delete the file and run 'holdfast data download {name}'"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import torch
 
@@ -11,6 +13,7 @@ from holdfast.streams._files import Rows
 N_TEST = 297
 
 
+@cache
 def digits() -> tuple[Rows, Rows]:
     """1,500 samples for training and 297 for testing: always the same ones, all classes in proportion."""
     try:

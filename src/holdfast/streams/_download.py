@@ -253,6 +253,7 @@ class _OnlyHttp(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         if not newurl.startswith(("http://", "https://")):
+            fp.close()
             raise _Unusable(f"leads to {newurl}, not an http or https address")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 

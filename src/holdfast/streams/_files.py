@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.streams._base import broken, missing
+from holdfast.streams._base import MissingData, broken, missing
 
 UBYTE = 0x08  # IDX's code for unsigned bytes
 CIFAR_RECORD = 2 + 3 * 32 * 32  # coarse label, fine label, the pixels channel by channel
@@ -23,16 +23,16 @@ Rows = tuple[NDArray[np.uint8], NDArray[np.int64]]  # inputs (n, …) and labels
 
 @dataclass(frozen=True, eq=False)
 class Photos:
-    """Pictures of a data set: (n,) paths, labels from 0 as int64, and which are for training."""
+    """Photos of a data set: n files below the data root, labels from 0 (n,), and which are for training (n,)."""
 
-    paths: list[Path]
+    files: list[str]
     y: NDArray[np.int64]
     is_train: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """Feature vectors of a data set: x (n, d) float16, labels from 0 as int64, and which are for training."""
+    """Feature vectors of a data set (n, d), labels from 0 (n,), and which are for training (n,)."""
 
     x: NDArray[np.float16]
     y: NDArray[np.int64]
@@ -106,7 +106,7 @@ def read_cub(root: Path) -> Photos:
             found = f"{split[number]!r} for image {number}"
             raise broken("cub", folder / "train_test_split.txt", found, "1 (train) or 0 (test)")
     return Photos(
-        [folder / "images" / images[number] for number in sorted(images)],
+        [f"CUB_200_2011/images/{images[number]}" for number in sorted(images)],
         np.array([int(labels[number]) - 1 for number in sorted(images)], np.int64),
         np.array([split[number] == "1" for number in sorted(images)], np.bool_),
     )
@@ -121,24 +121,27 @@ def read_awa2(root: Path) -> Photos:
     folder = "Animals_with_Attributes2"
     classes = _numbered_lines("awa2", root, f"{folder}/classes.txt")
     _check_classes("awa2", root / folder / "classes.txt", classes, N_AWA)
-    paths, y, is_train = [], [], []
-    for number, name in sorted(classes.items()):
-        files = sorted((root / folder / "JPEGImages" / name).glob("*.jpg"))
-        if not files:
-            raise missing("awa2", root, f"{folder}/JPEGImages/{name}/*.jpg")
-        files.sort(key=lambda file: hashlib.sha256(file.name.encode()).digest())
-        training, testing = files[: round(0.70 * len(files))], files[round(0.85 * len(files)) :]
-        paths += sorted(training) + sorted(testing)
+    files, y, is_train = [], [], []
+    for number, animal in sorted(classes.items()):
+        names = [path.name for path in (root / folder / "JPEGImages" / animal).glob("*.jpg")]
+        if not names:
+            raise missing("awa2", root, f"{folder}/JPEGImages/{animal}/*.jpg")
+        names.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
+        training, testing = names[: round(0.70 * len(names))], names[round(0.85 * len(names)) :]
+        files += [f"{folder}/JPEGImages/{animal}/{file}" for file in sorted(training) + sorted(testing)]
         y += [number - 1] * (len(training) + len(testing))
         is_train += [True] * len(training) + [False] * len(testing)
-    return Photos(paths, np.array(y, np.int64), np.array(is_train, np.bool_))
+    return Photos(files, np.array(y, np.int64), np.array(is_train, np.bool_))
 
 
 def read_awa1_features(root: Path) -> Vectors:
     """The feature vectors made of Animals with Attributes, the first edition."""
     path = root / "awa1_features.npz"
     if not path.is_file():
-        raise missing("awa1_features", root, path.name)
+        raise MissingData(
+            f"no {path.name} in {root}: no publisher offers it, so copy it there, "
+            "or give the folder that holds it with --data or HOLDFAST_DATA"
+        )
     try:
         # Opened here: NumPy leaves a damaged archive open.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -149,9 +152,7 @@ def read_awa1_features(root: Path) -> Vectors:
     except (ValueError, EOFError, OSError, TypeError, zipfile.BadZipFile, zlib.error) as reason:
         raise broken("awa1_features", path, f"damaged data ({reason})", "an npz archive") from reason
 
-    found = (
-        f"features {x.dtype}{x.shape}, labels {y.dtype}{y.shape}, is_train {is_train.dtype}{is_train.shape}"
-    )
+    found = f"features {x.dtype}{x.shape}, labels {y.dtype}{y.shape}, is_train {is_train.dtype}{is_train.shape}"
     if (
         x.ndim != 2
         or y.shape != x.shape[:1]
@@ -159,9 +160,7 @@ def read_awa1_features(root: Path) -> Vectors:
         or (x.dtype, is_train.dtype) != (np.float16, np.bool_)
         or not np.issubdtype(y.dtype, np.integer)
     ):
-        raise broken(
-            "awa1_features", path, found, "features float16(n, d), labels integer(n,), is_train bool(n,)"
-        )
+        raise broken("awa1_features", path, found, "features float16(n, d), labels integer(n,), is_train bool(n,)")
     if len(y) == 0 or y.min() < 0 or y.max() >= N_AWA:
         raise broken("awa1_features", path, found + " with a label out of range", f"labels 0 to {N_AWA - 1}")
     return Vectors(x, y.astype(np.int64), is_train)

@@ -22,41 +22,47 @@ from holdfast.streams._base import broken, missing, user_cache
 DECODED_AT_ONCE = 256  # photos in memory before they are written: 38 MB at 224 x 224
 
 
-def decoded(name: str, root: Path, paths: Sequence[Path], *, size: int) -> NDArray[np.uint8]:
-    """The photos of data set `name` in `root` as RGB (n, 3, size, size), from a file made the first time.
+def decoded(name: str, root: Path, files: Sequence[str], *, size: int) -> NDArray[np.uint8]:
+    """The photo `files` in `root`, of data set `name`, as RGB (n, 3, size, size).
 
-    The file is in `<root>/.cache`, or in the user's cache where that cannot be written. Its name tells
-    which photos it holds, so a changed data set gets a new file; the old one may be deleted. A process
-    killed on the way leaves nothing that is taken for whole, and of several only one decodes.
+    They are kept in one file in `<root>/.cache`, or in the user's cache where that cannot be written. Its
+    name tells which photos it holds, so a changed data set gets a new one; the old one may be deleted. A
+    process killed on the way leaves nothing that is taken for whole, and of several only one decodes.
     """
     if size < 1:
         raise ValueError(f"size={size}: photos need at least one pixel, such as size=224")
     stem = f"{name}-{size}"
-    file = f"{stem}-{_fingerprint(name, root, paths, size=size)}.npy"
+    target = f"{stem}-{_fingerprint(name, root, files, size=size)}.npy"
     folders = (root / ".cache", user_cache() / "decoded")
     for folder in folders:
-        if (folder / file).exists():
-            return _mapped(folder / file)
+        if (folder / target).exists():
+            return _mapped(folder / target)
 
     console = Console(stderr=True)
     with (
         _first_lock(folders, f"{stem}.lock") as lock,
         Progress(console=console, disable=not console.is_terminal) as progress,
     ):
-        bar = progress.add_task(f"{name}: waiting for another process", total=len(paths))
+        bar = progress.add_task(f"{name}: waiting for another process", total=len(files))
         fcntl.flock(lock, fcntl.LOCK_EX)  # the system takes it back from a process that dies
         progress.update(bar, description=f"{name}: decoding photos")
         folder = Path(lock.name).parent
         for leftover in folder.glob(f"{stem}-*.part"):
             leftover.unlink()
-        if not (folder / file).exists():
-            part = folder / f"{file}.part"
+        if not (folder / target).exists():
+            part = folder / f"{target}.part"
             try:
-                _decode_all(name, paths, part, size=size, advance=partial(progress.advance, bar))
-                part.replace(folder / file)
+                _decode_all(
+                    name,
+                    [root / file for file in files],
+                    part,
+                    size=size,
+                    advance=partial(progress.advance, bar),
+                )
+                part.replace(folder / target)
             finally:
                 part.unlink(missing_ok=True)
-    return _mapped(folder / file)
+    return _mapped(folder / target)
 
 
 def decode(name: str, path: Path, *, size: int) -> NDArray[np.uint8]:
@@ -69,16 +75,15 @@ def decode(name: str, path: Path, *, size: int) -> NDArray[np.uint8]:
     return np.asarray(resized).transpose(2, 0, 1)
 
 
-def _fingerprint(name: str, root: Path, paths: Sequence[Path], *, size: int) -> str:
+def _fingerprint(name: str, root: Path, files: Sequence[str], *, size: int) -> str:
     """What changes when a photo is added, removed, moved, exchanged or wanted in another size."""
     digest = hashlib.sha256(f"RGB, bilinear, {size}".encode())
-    for path in paths:
-        relative = path.relative_to(root).as_posix()
+    for file in files:
         try:
-            facts = path.stat()
+            facts = (root / file).stat()
         except FileNotFoundError:
-            raise missing(name, root, relative) from None
-        digest.update(f"\n{relative}\t{facts.st_size}\t{facts.st_mtime_ns}".encode())
+            raise missing(name, root, file) from None
+        digest.update(f"\n{file}\t{facts.st_size}\t{facts.st_mtime_ns}".encode())
     return digest.hexdigest()[:16]
 
 
@@ -97,9 +102,7 @@ def _first_lock(folders: Sequence[Path], file: str) -> TextIOWrapper:
     )
 
 
-def _decode_all(
-    name: str, paths: Sequence[Path], part: Path, *, size: int, advance: Callable[[int], None]
-) -> None:
+def _decode_all(name: str, paths: Sequence[Path], part: Path, *, size: int, advance: Callable[[int], None]) -> None:
     """Write the photos to `part`, whole and on the disk when this returns."""
     shape = (len(paths), 3, size, size)
     with part.open("wb") as file, ThreadPoolExecutor(os.cpu_count()) as pool:

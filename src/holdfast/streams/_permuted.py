@@ -21,9 +21,7 @@ def permuted_tasks(numbers: Sequence[int], train: Rows, test: Rows, *, seed: int
     tasks = []
     for i, number in enumerate(numbers):
         order = torch.randperm(n_inputs, generator=seeded_generator("permutation", seed, number)).numpy()
-        tasks.append(
-            Task(i, classes, _permuted(*train, order).of_task(i), _permuted(*test, order).of_task(i))
-        )
+        tasks.append(Task(i, classes, _permuted(*train, order).of_task(i), _permuted(*test, order).of_task(i)))
     return tasks
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holdfast.streams._base import Samples, Task, all_rows, seeded_generator, shuffled
+from holdfast.streams._base import BrokenData, Samples, Task, all_rows, seeded_generator, shuffled
 
 PHOTO_MEAN = (123.68, 116.78, 103.94)  # ImageNet's mean red, green and blue, out of 255
 
@@ -48,7 +48,7 @@ def rows_of_classes(samples: Samples, classes: Sequence[int]) -> Tensor:
     """Where (k,) in `samples` the classes are, in order; each has to be there."""
     index = torch.isin(samples.y, torch.tensor(classes)).nonzero().squeeze(1)
     if absent := set(classes) - set(samples.y[index].tolist()):
-        raise ValueError(f"the data has no sample of class {min(absent)}: it is not complete, get it again")
+        raise BrokenData(f"the data has no sample of class {min(absent)}: it is not complete, get it again")
     return index
 
 

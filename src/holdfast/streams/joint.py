@@ -52,9 +52,6 @@ def _read_mixed(parts: Sequence[Samples], rows: Tensor) -> Tensor:
     within_part = (rows - (ends - lengths)[part_of])[by_part]
     counts = part_of.bincount(minlength=len(parts)).tolist()
     x = torch.cat(
-        [
-            part.read(part.rows[index])
-            for part, index in zip(parts, torch.split(within_part, counts), strict=True)
-        ]
+        [part.read(part.rows[index]) for part, index in zip(parts, torch.split(within_part, counts), strict=True)]
     )
     return x[by_part.argsort()]

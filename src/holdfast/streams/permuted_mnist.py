@@ -50,9 +50,7 @@ def _read(root: Path, part: str) -> Rows:
     x = read_idx(root, f"mnist/{part}-images-idx3-ubyte", item_shape=(28, 28))
     y = read_idx(root, f"mnist/{part}-labels-idx1-ubyte")
     if len(x) != len(y):
-        raise broken(
-            "mnist", root / "mnist", f"{len(x)} images and {len(y)} labels in {part}", "as many of each"
-        )
+        raise broken("mnist", root / "mnist", f"{len(x)} images and {len(y)} labels in {part}", "as many of each")
     if y.max(initial=0) > 9:
         raise broken("mnist", root / "mnist", f"label {y.max()} in {part}", "0 to 9")
     return x.reshape(-1, 784), y.astype(np.int64)

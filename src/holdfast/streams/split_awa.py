@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 
 from holdfast.streams._base import (
+    BrokenData,
     Samples,
     Stream,
     Task,
@@ -65,7 +66,7 @@ class SplitAwa(Stream):
         root = data_root(data)
         if source == "images":
             photos = read_awa2(root)
-            samples = whole(decoded("awa2", root, photos.paths, size=size), photos.y)
+            samples = whole(decoded("awa2", root, photos.files, size=size), photos.y)
             is_train = torch.from_numpy(photos.is_train)
             self.input_shape = (3, size, size)
             self.mean = photo_mean()
@@ -97,7 +98,7 @@ def _tasks(groups: Sequence[Sequence[int]], train: Samples, test: Samples) -> li
             rows = rows_of_classes(train, [animal])
             n = len(rows) // n_shares[animal]
             if n == 0:
-                raise ValueError(
+                raise BrokenData(
                     f"{len(rows)} training samples of class {animal} for {n_shares[animal]} tasks: "
                     "the data is not complete, get it again"
                 )

@@ -39,7 +39,7 @@ class SplitCub(Stream):
         groups = first(chosen(tuning, report, tasks), n_tasks)
         root = data_root(data)
         photos = read_cub(root)
-        samples = whole(decoded("cub", root, photos.paths, size=size), photos.y)
+        samples = whole(decoded("cub", root, photos.files, size=size), photos.y)
         is_train = torch.from_numpy(photos.is_train)
         self.input_shape = (3, size, size)
         self.mean = photo_mean()

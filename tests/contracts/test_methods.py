@@ -1,0 +1,112 @@
+"""What holds for every method, with every selection, in every setting: a new file is tested once it exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from holdfast import Learner, load_learner
+from holdfast.build import Part, find, names
+from holdfast.core.classes import SETTINGS, Setting
+from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.results import ResultStore
+from holdfast.experiments.run import run
+from holdfast.methods._base import ReplayMethod
+
+from ..same import assert_same
+from .toy import N_FEATURES, Toy, toy_batches
+
+REPLAY_METHODS = [name for name in names("methods") if issubclass(find("methods", name), ReplayMethod)]
+PAIRS = [  # a method without a memory has no selection to vary
+    (method, selection)
+    for method in names("methods")
+    for selection in (names("selections") if method in REPLAY_METHODS else ["reservoir"])
+]
+
+each_pair = pytest.mark.parametrize(("method", "selection"), PAIRS)
+each_setting = pytest.mark.parametrize("setting", SETTINGS)
+
+
+def settings_of(method: str, selection: str, setting: Setting) -> dict[str, Any]:
+    return {
+        "method": {"name": method},
+        "selection": selection,
+        "retrieval": "old_tasks",
+        "setting": setting,
+        "backbone": {"name": "mlp", "hidden": [16]},
+        "memory": 30,
+        "lr": 0.05,
+    }
+
+
+def learner_of(method: str, selection: str, setting: Setting) -> Learner:
+    return Learner(**settings_of(method, selection, setting))
+
+
+@each_setting
+@each_pair
+def test_it_learns_a_toy_stream(method: str, selection: str, setting: Setting) -> None:
+    learner = learner_of(method, selection, setting)
+    for x, y, task in toy_batches(setting):
+        learner.observe(x, y, task)
+    last = Toy(shared=setting == "domain")[-1]
+    test = last.test[:]
+    predicted = learner.predict(test.x, last.id if setting == "task" else None)
+    assert (predicted == test.y).double().mean() > 0.9
+
+
+@each_setting
+@each_pair
+def test_a_saved_learner_goes_on_to_the_same_bits(
+    method: str, selection: str, setting: Setting, tmp_path: Path
+) -> None:
+    batches = toy_batches(setting)
+    never_saved = learner_of(method, selection, setting)
+    learner = learner_of(method, selection, setting)
+    for i, (x, y, task) in enumerate(batches):
+        never_saved.observe(x, y, task)
+        learner.observe(x, y, task)
+        if i in (0, 7, 11, 12, 20):  # the first batch, inside tasks, on both sides of a change of task
+            learner.save(tmp_path / "learner")
+            learner = load_learner(tmp_path / "learner")
+    assert_same(learner.state_dict(), never_saved.state_dict())
+
+
+@each_setting
+@each_pair
+def test_it_survives_batches_of_one(method: str, selection: str, setting: Setting) -> None:
+    learner = learner_of(method, selection, setting)
+    for x, y, task in toy_batches(setting)[::6]:
+        assert learner.observe(x[:1], y[:1], task) >= 0
+    assert learner.predict(torch.zeros(1, N_FEATURES), 0 if setting == "task" else None).shape == (1,)
+
+
+@each_setting
+@each_pair
+def test_it_never_sees_the_future(method: str, selection: str, setting: Setting, tmp_path: Path) -> None:
+    accuracies = []
+    for future in (0, 1):
+        stream = Part(name=f"{Toy.__module__}:Toy", options={"shared": setting == "domain", "future": future})
+        experiment = Experiment(stream=stream, **settings_of(method, selection, setting))
+        accuracies.append(run(experiment, ResultStore(tmp_path / str(future))).accuracies)
+    assert accuracies[0][:-1] == accuracies[1][:-1]
+
+
+@each_pair
+def test_in_a_free_stream_all_that_is_stored_is_old(method: str, selection: str) -> None:
+    learner = learner_of(method, selection, "free")
+    for x, y, _ in toy_batches("free")[:4]:
+        learner.observe(x, y)
+    if isinstance(learner.method, ReplayMethod):
+        learner.method.replay_size = 1000
+        x, y, _ = toy_batches("free")[4]
+        seen = []
+        recall = learner.method.recall
+        learner.method.__dict__["recall"] = lambda batch: seen.append(recall(batch)) or seen[-1]
+        n_stored = len(learner.memory or ())
+        learner.observe(x, y)
+        assert n_stored > 0
+        assert len(seen[0]) == n_stored

@@ -1,0 +1,83 @@
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from holdfast.core.batch import Batch
+from holdfast.core.model import Model
+from holdfast.core.optimizers import OptimizerName, grow_optimizer, make_optimizer
+
+# What an optimiser keeps beside each parameter, one number for each of its numbers.
+KEPT = {"sgd": ["momentum_buffer"], "adam": ["exp_avg", "exp_avg_sq"], "adamw": ["exp_avg", "exp_avg_sq"]}
+
+
+def grow(model: Model, optimizer: torch.optim.Optimizer, n_classes: int) -> None:
+    model.grow(n_classes)
+    grow_optimizer(optimizer)
+
+
+def learn(model: Model, optimizer: torch.optim.Optimizer, y: list[int]) -> None:
+    """One step on inputs that depend on the labels."""
+    labels = torch.tensor(y)
+    x = torch.randn(len(y), 3, generator=torch.Generator().manual_seed(sum(y)))
+    model.seen.add(labels, torch.zeros_like(labels))
+    optimizer.zero_grad()
+    model.loss(Batch(x, labels, torch.zeros_like(labels))).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_is_kept_for_old_rows_stays_and_new_rows_begin_with_nothing(name: OptimizerName):
+    model = Model(nn.Linear(3, 4), n_features=4, n_classes=2, setting="class")
+    optimizer = make_optimizer(name, model, lr=0.1, momentum=0.9)
+    learn(model, optimizer, [0, 1, 1])
+    before = copy.deepcopy([dict(optimizer.state[p]) for p in model.parameters()])
+    grow(model, optimizer, 5)
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        kept = optimizer.state[parameter]
+        assert set(kept) == set(old)
+        for column in KEPT[name]:
+            assert old[column].any()
+            assert kept[column].shape == parameter.shape
+            assert torch.equal(kept[column][: len(old[column])], old[column])
+            assert not kept[column][len(old[column]) :].any()
+        if name != "sgd":
+            assert torch.equal(kept["step"], old["step"])
+
+
+@pytest.mark.parametrize(("name", "momentum"), [("sgd", 0.0), ("sgd", 0.9), ("adam", 0.0)])
+def test_a_head_that_grows_learns_what_a_head_with_room_from_the_start_learns(name: OptimizerName, momentum: float):
+    torch.manual_seed(0)
+    backbone = nn.Linear(3, 4)
+    weights: list[Tensor] = []
+    for n_classes in (2, 5):
+        model = Model(copy.deepcopy(backbone), n_features=4, n_classes=n_classes, setting="class", head="cosine")
+        model.double()
+        optimizer = make_optimizer(name, model, lr=0.1, momentum=momentum)
+        for y in ([0, 1], [1, 0, 1], [0, 1]):
+            learn(model, optimizer, y)
+        if n_classes < 5:
+            grow(model, optimizer, 5)
+        for y in ([2, 1], [4, 3, 0], [0, 1, 2, 3, 4]):
+            learn(model, optimizer, y)
+        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    torch.testing.assert_close(*weights)
+
+
+def test_an_optimiser_that_has_made_no_step_has_nothing_to_grow():
+    model = Model(nn.Linear(3, 4), n_features=4, n_classes=1, setting="class")
+    optimizer = make_optimizer("sgd", model, lr=0.1, momentum=0.9)
+    grow(model, optimizer, 3)
+    learn(model, optimizer, [0, 2])
+    assert optimizer.state[model.head.weight]["momentum_buffer"].shape == (3, 4)
+
+
+def test_an_optimiser_is_found_by_its_name():
+    layer = nn.Linear(1, 1)
+    kinds = [type(make_optimizer(name, layer, lr=0.1)) for name in KEPT]
+    assert kinds == [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW]
+
+
+def test_momentum_counts_for_sgd():
+    assert make_optimizer("sgd", nn.Linear(1, 1), lr=0.1, momentum=0.5).param_groups[0]["momentum"] == 0.5

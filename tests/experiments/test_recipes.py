@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import pytest
+
+from holdfast.build import Unknown, names
+from holdfast.experiments.recipes import load_recipe, parse_changes, recipe_names
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_makes_every_row_and_any_method(name):
+    recipe = load_recipe(name)
+    for row in [*recipe.rows, *recipe.compare, *names("methods")]:
+        experiment = recipe.experiment(row)
+        assert (experiment.benchmark, experiment.row) == (name, row)
+
+
+@pytest.mark.parametrize(
+    ("name", "finetune_lr", "er_lr", "memory", "replay_size"),
+    [
+        ("permuted_mnist", 0.03, 0.1, 4250, 256),
+        ("split_cifar100", 0.01, 0.03, 1105, 256),
+        ("split_cub", 0.03, 0.03, 850, 128),
+        ("split_awa", 0.001, 0.01, 1700, 128),
+    ],
+)
+def test_the_papers_recipes_hold_the_protocols_values(name, finetune_lr, er_lr, memory, replay_size):
+    recipe = load_recipe(name)
+    finetune, er = recipe.experiment("finetune"), recipe.experiment("er")
+    assert (finetune.lr, er.lr) == (finetune_lr, er_lr)
+    assert (er.memory, er.batch_size, er.retrieval.name) == (memory, 10, "old_tasks")
+    assert er.method.options["replay_size"] == replay_size
+
+
+def test_a_stream_without_a_recipe_can_be_named(monkeypatch):
+    monkeypatch.setattr("holdfast.experiments.recipes.recipe_names", list)
+    monkeypatch.setattr("holdfast.experiments.recipes._folder", lambda: Path("nowhere"))
+    assert load_recipe("split_digits").experiment("er").stream.name == "split_digits"
+
+
+def test_a_row_changes_fields_and_options_of_its_method(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('stream = "split_digits"\nlr = 0.5\n[rows.mine]\nmethod = "er"\nreplay_size = 7\nlr = 0.25\n')
+    experiment = load_recipe(str(path)).experiment("mine", seed=3)
+    assert (experiment.row, experiment.method.name, experiment.method.options) == ("mine", "er", {"replay_size": 7})
+    assert (experiment.lr, experiment.seed, experiment.benchmark) == (0.25, 3, "mine")
+
+
+def test_changes_reach_fields_and_options():
+    changes = parse_changes(
+        ["lr=0.5", "method.replay_size=3", "stream.n_tasks=2", "memory=5 MB", "selection=reservoir"]
+    )
+    experiment = load_recipe("permuted_digits").experiment("er", changes=changes)
+    assert (experiment.lr, experiment.memory, experiment.selection.name) == (0.5, "5 MB", "reservoir")
+    assert experiment.method.options["replay_size"] == 3
+    assert experiment.stream.options == {"n_tasks": 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("lrr=1", "no 'lrr'.*did you mean 'lr'"),
+        ("method.replay=1", "no 'replay' in the options of 'er'.*replay_size"),
+        ("stream.ntasks=1", "no 'ntasks' in the options of 'permuted_digits'.*n_tasks"),
+        ("seed.x=1", "'seed' has no options"),
+        ("lr=-1", "lr: .*greater than 0"),
+        ("memory=lots", "'lots' is no size"),
+        ("memory=0", "holds nothing"),
+        ("selection=rign", "no 'rign' in selections: did you mean 'ring'"),
+        ("setting=tsk", "setting"),
+        ("no sense", "write name=value"),
+    ],
+)
+def test_a_change_that_makes_no_sense_says_what_would(change, message):
+    with pytest.raises(Unknown, match=message):
+        load_recipe("permuted_digits").experiment("er", changes=parse_changes([change]))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("stream = ", "is no TOML"),
+        ('steam = "split_digits"', "no 'steam'.*did you mean 'stream'"),
+        ('stream = "split_digits"\n[rows.er]\nreplay_sizes = 3', "did you mean 'replay_size'"),
+        ("lr = 0.1", "stream: Field required"),
+    ],
+)
+def test_a_bad_recipe_file_is_a_clear_error(tmp_path, content, message):
+    path = tmp_path / "bad.toml"
+    path.write_text(content)
+    with pytest.raises(Unknown, match=message):
+        load_recipe(str(path)).experiment("er")
+
+
+def test_names_that_are_not_there_suggest_the_nearest():
+    with pytest.raises(Unknown, match="did you mean 'permuted_mnist'"):
+        load_recipe("permuted_minst")
+    with pytest.raises(Unknown, match="did you mean 'finetune'"):
+        load_recipe("permuted_mnist").experiment("fine_tune")
+    with pytest.raises(Unknown, match="no recipe at"):
+        load_recipe("not/there.toml")

@@ -1,0 +1,162 @@
+"""The commands as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SMALL = ["--set", "stream.n_tasks=2", "--set", "stream.samples_per_task=100"]
+
+
+def holdfast(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Call the command in `cwd`; what it prints is text."""
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+def test_run_prints_what_papers_hide_then_the_numbers_and_the_place(tmp_path):
+    done = holdfast("run", "permuted_digits", "--method", "er", "--seed", "7", *SMALL, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for fact in ("setting", "tasks", "batch", "1 step a batch", "pre-training", "replay", "memory", "seed", "versions"):
+        assert fact in done.stdout
+    for text in ("500 samples = 40,000 bytes", "3 others held out", "A_T (%)", "LTR"):
+        assert text in done.stdout
+    place = done.stdout.strip().splitlines()[-1].removeprefix("written to ")
+    assert (tmp_path / place / "result.json").exists()
+    assert "\x1b" not in done.stdout + done.stderr, "escape codes where there is no terminal"
+
+
+def test_compare_ends_with_a_table_and_a_second_time_skips_what_is_finished(tmp_path):
+    first = holdfast("compare", "permuted_digits", *SMALL, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    table = first.stdout[first.stdout.index("method    A_T") :]
+    assert all(word in table for word in ("A_T", "F_T", "LTR", "seconds", "finetune", "er"))
+    assert "written to runs/permuted_digits" in first.stdout
+    second = holdfast("compare", "permuted_digits", *SMALL, cwd=tmp_path)
+    assert second.stdout.count("finished before, skipped") == 2
+    assert table.splitlines()[:5] == second.stdout[second.stdout.index("method    A_T") :].splitlines()[:5]
+
+
+def test_json_is_one_document_and_nothing_else(tmp_path):
+    done = holdfast("run", "permuted_digits", "--json", *SMALL, cwd=tmp_path)
+    document = json.loads(done.stdout)
+    assert 0 <= document["metrics"]["average_accuracy"] <= 1
+    assert document["experiment"]["stream"]["n_tasks"] == 2
+    assert done.stderr == ""
+    shown = json.loads(holdfast("show", "runs", "--json", cwd=tmp_path).stdout)
+    assert shown[0]["accuracies"] == document["accuracies"]
+    compared = json.loads(holdfast("compare", "permuted_digits", "--json", *SMALL, cwd=tmp_path).stdout)
+    assert [entry["experiment"]["row"] for entry in compared] == ["finetune", "er"]
+
+
+def test_show_prints_one_run_whole_and_many_as_a_table(tmp_path):
+    holdfast("compare", "permuted_digits", "--seeds", "1,2", *SMALL, cwd=tmp_path)
+    many = holdfast("show", "runs", cwd=tmp_path).stdout
+    assert "±" in many
+    assert "finetune" in many
+    one = next((tmp_path / "runs").rglob("result.json")).parent
+    shown = holdfast("show", str(one), cwd=tmp_path).stdout
+    assert "accuracy (%) on each task" in shown
+    assert '"permuted_digits"' in shown
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("methods", "er"),
+        ("streams", "split_cub"),
+        ("selections", "ring"),
+        ("retrievals", "old_tasks"),
+        ("backbones", "reduced_resnet18"),
+        ("recipes", "permuted_mnist"),
+    ],
+)
+def test_list_names_what_there_is(kind, name, tmp_path):
+    assert name in holdfast("list", kind, cwd=tmp_path).stdout
+    assert name in json.loads(holdfast("list", kind, "--json", cwd=tmp_path).stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("run permuted_digit", 2, "did you mean 'permuted_digits'"),
+        ("run permuted_digits --method finetun", 2, "did you mean 'finetune'"),
+        ("run permuted_digits --set method.replay=3", 2, "did you mean 'replay_size'"),
+        ("run permuted_digits --set lr=fast", 2, "lr"),
+        ("run permuted_digits --tasks none", 1, "expected 'tuning', 'report' or 'all'"),
+        ("run split_digits --tasks tuning", 1, "holds out no tasks"),
+        ("run permuted_digits --n-tasks 11", 1, "the stream has 10"),
+        ("run permuted_mnist --data nowhere", 1, "holdfast data download mnist"),
+        ("compare permuted_digits --seeds few", 2, "'few' are no seeds"),
+        ("list method", 2, "did you mean 'methods'"),
+        ("show nowhere", 1, "no results at nowhere"),
+        ("run permuted_digits --out /dev/null/runs --n-tasks 1", 1, "/dev/null/runs"),
+        ("run joint", 2, "of="),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_an_exit_code(arguments, code, message, tmp_path):
+    done = holdfast(*shlex.split(arguments), cwd=tmp_path)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_advice(tmp_path):
+    done = holdfast("run", "permuted_digits", "--set", "lr=1e30", *SMALL, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "lower the learning rate" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_cleanly_with_the_command_that_continues(number, tmp_path):
+    arguments = ["run", "permuted_digits", "--out", "my runs"]
+    command = [sys.executable, "-m", "holdfast", *arguments]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "permuted_digits er" in process.stdout.readline()  # it has begun
+        process.send_signal(number)
+        process.stdout.read()
+        message = process.stderr.read()
+    assert process.returncode == 128 + number
+    assert "Traceback" not in message
+    continuing = message.strip().splitlines()[-1].split(maxsplit=1)[1]
+    assert shlex.split(continuing) == arguments
+    continued = holdfast(*shlex.split(continuing), cwd=tmp_path)
+    assert continued.returncode == 0
+    assert "continued    from step" in continued.stdout
+    undisturbed = json.loads(holdfast("run", "permuted_digits", "--out", "other", "--json", cwd=tmp_path).stdout)
+    (resumed,) = json.loads(holdfast("show", "my runs", "--json", cwd=tmp_path).stdout)
+    assert resumed["accuracies"] == undisturbed["accuracies"]
+
+
+def test_a_method_of_another_package_is_named_by_module_and_class(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from holdfast.methods.finetune import Finetune\n"
+        "@dataclass(kw_only=True, eq=False)\n"
+        "class Mine(Finetune):\n"
+        "    'My own.'\n"
+        "    strength: float = 1.0\n"
+    )
+    options = ["--method", "mine:Mine", "--set", "method.strength=2.0", *SMALL]
+    done = holdfast("run", "permuted_digits", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "mine:Mine (strength=2.0)" in done.stdout
+
+
+def test_help_and_version(tmp_path):
+    assert holdfast("--version", cwd=tmp_path).stdout.startswith("holdfast 0.")
+    assert "compare" in holdfast("--help", cwd=tmp_path).stdout

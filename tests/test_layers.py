@@ -1,0 +1,67 @@
+"""Imports point one way, and importing the package costs little more than importing torch."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "holdfast"
+
+# Each part may import itself and the parts named here, directly or through them.
+ALLOWED = {
+    "core": set(),
+    "losses": set(),
+    "backbones": set(),
+    "memory": {"core"},
+    "methods": {"memory", "losses", "core"},
+    "streams": {"core"},
+    "build": {"methods", "memory", "streams", "core"},
+    "learner": {"build", "methods", "memory", "core"},
+    "experiments": {"learner", "build", "methods", "memory", "streams", "core"},
+    "_data_commands": {"streams"},
+    "cli": {"experiments", "build", "methods", "core", "_data_commands", "holdfast"},
+    "__main__": {"cli"},
+    "holdfast": {"learner"},  # __init__.py
+}
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    first = path.relative_to(SOURCE).parts[0]
+    return "holdfast" if first == "__init__.py" else first.removesuffix(".py")
+
+
+def imported_parts(path: Path) -> set[str]:
+    parts = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            names = [node.module or ""]
+            if node.module == "holdfast":  # from holdfast import x: a part, or something of __init__.py
+                names = [f"holdfast.{a.name}" if (SOURCE / f"{a.name}.py").exists() else "holdfast" for a in node.names]
+        for name in names:
+            if name.split(".")[0] == "holdfast":
+                parts.add(name.split(".")[1] if "." in name else "holdfast")
+    return parts
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_import_points_upwards(path):
+    part = part_of(path)
+    assert imported_parts(path) - {part} <= ALLOWED[part]
+
+
+def test_every_part_has_its_place():
+    assert {part_of(path) for path in FILES} <= set(ALLOWED)
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    heavy = ["matplotlib", "sklearn", "scipy", "ray", "pandas", "openTSNE", "typer", "PIL"]
+    code = f"import sys, holdfast; print([name for name in {heavy} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.strip() == "[]"

@@ -23,7 +23,7 @@ from holdfast.core import checkpoint
 from holdfast.core.checkpoint import CorruptCheckpoint, previous_checkpoint, read_checkpoint, write_checkpoint
 
 from ..same import assert_same
-from .trees import DTYPES, states
+from .trees import DTYPES, compact, states
 
 SMALL = {"weights": torch.tensor([1.0, -2.0]), "slots": {(0, 1): [2, 3]}, "n": 1}
 
@@ -48,7 +48,7 @@ def small_file(folder: Path) -> bytes:
 @given(state=states)
 def test_any_state_comes_back_as_it_was(folder: Path, state: dict[str, Any]):
     write_checkpoint(folder / "any", state)
-    assert_same(read_checkpoint(folder / "any"), state)
+    assert_same(read_checkpoint(folder / "any"), compact(state))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -144,7 +144,7 @@ def test_a_bit_flipped_in_any_state_is_noticed_or_changes_nothing(
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(content)
     try:
-        assert_same(read_checkpoint(path), state)
+        assert_same(read_checkpoint(path), compact(state))
     except CorruptCheckpoint:
         pass
     finally:

@@ -61,4 +61,15 @@ def trees(ends: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
+def compact(tree: Any) -> Any:
+    """The tree with each view replaced by a tensor of its own, whose bits can be compared."""
+    if isinstance(tree, Tensor):
+        return tree.clone(memory_format=torch.contiguous_format)
+    if isinstance(tree, dict):
+        return {key: compact(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(compact(value) for value in tree)
+    return tree
+
+
 states = st.dictionaries(st.text(max_size=3), trees(plain_values | tensors()), max_size=4)

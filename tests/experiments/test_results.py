@@ -38,7 +38,7 @@ def test_damaged_and_foreign_files_are_named_and_passed_over(tmp_path):
     for name, text in (("torn", '{"experiment": {'), ("foreign", json.dumps({"accuracy": 1})), ("binary", "\x00\xff")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "result.json").write_text(text)
-    with pytest.warns(UserWarning) as warned:
+    with pytest.warns(UserWarning, match="is no result of a run") as warned:
         assert store.results() == [result]
     named = "\n".join(str(warning.message) for warning in warned)
     assert all(f"{name}/result.json" in named for name in ("torn", "foreign", "binary"))
@@ -95,5 +95,5 @@ def _full(*_):
 
 def test_a_file_that_is_no_result_is_an_error_with_its_name(tmp_path):
     (tmp_path / "result.json").write_text("[]")
-    with pytest.raises(ValueError, match="result.json is no result of a run"):
+    with pytest.raises(ValueError, match=r"result\.json is no result of a run"):
         read_result(tmp_path / "result.json")

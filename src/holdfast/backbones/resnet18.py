@@ -5,10 +5,10 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.backbones._base import Backbone, BatchNorm2d, check_image, residual_stages
+from holdfast.backbones._base import BatchNorm2d, ImageBackbone, residual_stages
 
 
-class Resnet18(Backbone):
+class Resnet18(ImageBackbone):
     """The standard ResNet-18 for photographs (He et al., CVPR 2016), without its classifier.
 
     Args:
@@ -17,17 +17,17 @@ class Resnet18(Backbone):
     """
 
     def __init__(self, input_shape: tuple[int, ...], layout: Literal["standard", "agem"] = "standard") -> None:
-        super().__init__()
+        super().__init__(input_shape, "resnet18")
         if layout not in ("standard", "agem"):
             raise ValueError(f"resnet18 has the layouts 'standard' and 'agem', not '{layout}'")
-        n_channels = check_image(input_shape, "resnet18")
         standard = layout == "standard"
         eps = 1e-5 if standard else 1e-3
-        self.conv = nn.Conv2d(n_channels, 64, 7, stride=2, padding=3, bias=False)
+        self.conv = nn.Conv2d(input_shape[0], 64, 7, stride=2, padding=3, bias=False)
         self.norm = BatchNorm2d(64, eps=eps)
         self.pool = nn.MaxPool2d(3, stride=2, padding=1) if standard else nn.Identity()
         self.stages = residual_stages(64, eps=eps, shortcut_norm=standard)
         self.n_features = 512
+        self.lay_channels_last()
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.stages(self.pool(F.relu(self.norm(self.conv(x)))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,15 +15,20 @@ class Stateful:
     """Saves and restores all attributes.
 
     Attributes that are themselves Stateful, modules, optimisers or generators are restored in place, so
-    that references to them stay valid; everything else is replaced by what was saved.
+    that references to them stay valid; everything else is replaced by what was saved. What can be worked out again
+    from the rest is named in `derived` and left out.
     """
+
+    derived: ClassVar[frozenset[str]] = frozenset()
 
     def state_dict(self) -> State:
         owner = type(self).__name__
-        return {name: _saved(value, f"{owner}.{name}") for name, value in vars(self).items()}
+        return {
+            name: _saved(value, f"{owner}.{name}") for name, value in vars(self).items() if name not in self.derived
+        }
 
     def load_state_dict(self, state: State) -> None:
-        current = vars(self)
+        current = {name: value for name, value in vars(self).items() if name not in self.derived}
         if set(state) != set(current):
             missing, unknown = sorted(set(current) - set(state)), sorted(set(state) - set(current))
             raise ValueError(

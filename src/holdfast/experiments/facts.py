@@ -17,7 +17,7 @@ def facts(experiment: Experiment, stream: Stream, learner: Learner) -> dict[str,
     """What a run is about to do, a line a fact."""
     method = learner.method
     n_parameters = sum(p.numel() for p in method.model.parameters())
-    head = "cosine head, no bias" if experiment.head == "cosine" else "linear head"
+    head = "cosine head, no bias" if method.model.head.kind == "cosine" else "linear head"
     momentum = f", momentum {experiment.momentum:g}" if experiment.momentum else ""
     lines = {
         "method": _with_options(experiment.method.name, experiment.method.options),

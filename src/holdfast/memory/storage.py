@@ -124,6 +124,10 @@ class Memory(Stateful):
         for name, column in _columns(batch).items():
             self.columns[name].index_copy_(0, index, column)
 
+    def rewrite_extra(self, name: str, slots: Tensor, values: Tensor) -> None:
+        """Put `values` (k, …) beside the samples in `slots` (k,) in the place of what stood there."""
+        self.columns[_EXTRA + name][slots] = values
+
     def remove(self, slot: int) -> None:
         """Free a slot; the sample of the last filled slot moves there."""
         if not 0 <= slot < self.filled:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from holdfast.core.batch import Batch
-from holdfast.core.model import Model, predicting
+from holdfast.core.model import HeadKind, Model, predicting
 from holdfast.core.optimizers import grow_optimizer
 from holdfast.core.state import Stateful
 from holdfast.memory.retrieval._base import Retrieval
@@ -28,6 +29,8 @@ class Method(Stateful):
 
     A subclass's fields are its hyper-parameters; its `observe` reads like the paper's algorithm.
     """
+
+    head: ClassVar[HeadKind] = "linear"  # what it learns with unless told otherwise
 
     model: Model
     optimizer: Optimizer
@@ -90,5 +93,6 @@ class ReplayMethod(Method):
 
     def remember(self, batch: Batch) -> None:
         """Let the selection take what it wants of `batch`, with whatever extra the method put beside it."""
+        batch = self.selection.with_extras(batch, self.model)
         self.memory.fit(batch)
         self.selection.update(self.memory, batch, self.model)

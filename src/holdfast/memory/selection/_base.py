@@ -13,6 +13,10 @@ from holdfast.memory.storage import Memory
 class Selection(Stateful):
     """Decides which samples of the stream memory keeps; all its randomness comes from `memory.rng`."""
 
+    def with_extras(self, batch: Batch, model: Model) -> Batch:
+        """The samples with what this policy wants to find again beside them, if anything."""
+        return batch
+
     @abstractmethod
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
         """Take what is wanted of `batch`, which the model has just learned, into memory."""

@@ -1,0 +1,19 @@
+"""The centroid distillation loss (CDL) of Drift-Reducing Rehearsal."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def distillation_loss(features: Tensor, stored: Tensor) -> Tensor:
+    """Hold features where they were when their task was learned.
+
+        loss = || f(x) - f_stored ||²                                            Eq. lossf
+
+    Averaged over samples and dimensions, so that its weight depends on neither.
+
+    Args:
+        features: (n, d) as they are now, with gradient. stored: (n, d) as they were.
+    """
+    return F.mse_loss(features, stored)

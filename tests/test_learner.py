@@ -4,7 +4,7 @@ import copy
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -686,9 +686,23 @@ def test_a_file_that_asks_for_large_things_is_refused_before_they_are_made(
         load_hostile(changed(saved_state(), path, value), tmp_path)
 
 
-def test_rows_without_features_do_not_make_a_large_head_behind_a_backbone_of_ones_own(tmp_path: Path):
-    state = changed(saved_state(backbone=own_backbone()), ("method", "model", "head.weight"), torch.zeros(10**5, 0))
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("method", "model", "head.weight"), torch.zeros(10**5, 0)),
+        (("settings", "n_classes"), 10**5),
+        (("method", "memory", "capacity"), 10**5),
+    ],
+    ids=short,
+)
+def test_with_a_backbone_of_ones_own_too(tmp_path: Path, path: tuple[str, ...], value: Any):
     with pytest.raises(ValueError):
+        load_hostile(changed(saved_state(backbone=own_backbone()), path, value), tmp_path, backbone=own_backbone())
+
+
+def test_a_backbone_of_ones_own_is_not_tried_on_a_large_sample_that_a_file_asks_for(tmp_path: Path):
+    state = changed(saved_state(backbone=own_backbone()), ("input_shape",), (10**3, 10**3))
+    with suppress(ValueError):
         load_hostile(state, tmp_path, backbone=own_backbone())
 
 

@@ -36,7 +36,9 @@ def gradient_of(model: Model, loss: Tensor) -> list[Tensor]:
 
 
 # With batch normalisation the gradient depends on which samples go through together.
-both_backbones = pytest.mark.parametrize("last", [nn.Tanh, partial(nn.BatchNorm1d, 4)], ids=["tanh", "batch normalisation"])
+both_backbones = pytest.mark.parametrize(
+    "last", [nn.Tanh, partial(nn.BatchNorm1d, 4)], ids=["tanh", "batch normalisation"]
+)
 
 
 @both_backbones

@@ -47,6 +47,7 @@ class Centroid(Selection):
     seen: dict[Key, int] = field(default_factory=dict)
     means: dict[Key, Tensor] = field(default_factory=dict)
     spreads: dict[Key, float] = field(default_factory=dict)
+    n_classes: int = 0  # |C|, each class counted in each task
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0:
@@ -69,12 +70,15 @@ class Centroid(Selection):
             owners, counts = self._assign(task, batch.y[rows], batch.extra[FEATURE][rows])
             for row, owner, count in zip(rows, owners, counts, strict=True):
                 key = keys[row]
+                if self.seen[key] == 1:
+                    self.n_classes += 1
+                    self._trim(memory)
                 if uniform[row] < count / self.seen[key] or (self.fill_first and self._has_room(memory, key)):
                     self._keep(memory, batch[row : row + 1], key, owner)
 
     def share(self, memory: Memory) -> int:
         """Slots of each class: m / |C|, or the fixed number."""
-        return self.per_class or max(1, memory.capacity // len(self.seen))
+        return self.per_class or max(1, memory.capacity // self.n_classes)
 
     def _assign(self, task: int, y: Tensor, feature: Tensor) -> tuple[list[int], list[int]]:
         """The centroid of each sample, opened or moved for it, and how many samples that has seen.
@@ -130,8 +134,6 @@ class Centroid(Selection):
 
     def _keep(self, memory: Memory, sample: Batch, key: Key, owner: int) -> None:
         """Store a sample; if that makes its class exceed its share, the farthest of its centroid leaves."""
-        if self.seen[key] == 1 and self.per_class is None:
-            self._trim(memory)
         sample.extra[OWNER].fill_(owner)
         slots = _slots_of(memory, key)
         if len(slots) < self.share(memory):
@@ -148,7 +150,9 @@ class Centroid(Selection):
             memory.write([victim], sample)
 
     def _trim(self, memory: Memory) -> None:
-        """Bring every class down to its share, the farthest from their centroids first."""
+        """Bring every class down to its share, which a new class has made smaller; the farthest leave first."""
+        if self.per_class is not None:
+            return
         share = self.share(memory)
         for key in list(self.seen):
             while len(slots := _slots_of(memory, key)) > share:

@@ -1,0 +1,204 @@
+"""Algorithm 1, written a second time one sample after the other in the paper's symbols."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.batch import Batch
+from holdfast.memory.selection.centroid import Centroid
+from holdfast.memory.storage import Memory
+
+IDENTITY: Any = SimpleNamespace(embed=lambda x: x)  # a model whose features are its inputs
+
+
+def offer(selection: Centroid, memory: Memory, batch: Batch) -> None:
+    batch = selection.with_extras(batch, IDENTITY)
+    memory.fit(batch)
+    selection.update(memory, batch, IDENTITY)
+
+
+def batch_of(x: torch.Tensor, y: list[int], task: int = 0) -> Batch:
+    return Batch(x, torch.tensor(y), torch.full((len(y),), task))
+
+
+def stored(memory: Memory) -> list[tuple[int, int, tuple[float, ...]]]:
+    rows = zip(memory.task.tolist(), memory.y.tolist(), map(tuple, memory.x.tolist()), strict=True)
+    return sorted(rows)
+
+
+class SlowCos:
+    """Algorithm 1 as it stands, with the resolutions of docs/drr.md."""
+
+    def __init__(self, m: int, epsilon: float, per_class: int | None) -> None:
+        self.m, self.epsilon, self.per_class = m, epsilon, per_class
+        self.c: dict[tuple[int, int], list[torch.Tensor]] = {}  # centroids of each (task, class)
+        self.N: dict[tuple[int, int], list[int]] = {}
+        self.M: dict[tuple[int, int], list[tuple[torch.Tensor, int]]] = {}  # samples with their centroid
+
+    def share(self) -> int:
+        return self.per_class or max(1, self.m // len(self.M))
+
+    def distance(self, y: tuple[int, int], member: tuple[torch.Tensor, int]) -> float:
+        return float((member[0] - self.c[y][member[1]]).norm())
+
+    def drop_farthest(self, y: tuple[int, int], among: list[tuple[torch.Tensor, int]]) -> None:
+        farthest = max(among, key=lambda member: self.distance(y, member))
+        self.M[y] = [member for member in self.M[y] if member is not farthest]
+
+    def step(self, f: torch.Tensor, y: tuple[int, int], uniform: float) -> None:
+        if y not in self.c:
+            self.c[y], self.N[y], self.M[y] = [], [], []
+            for other in self.M:  # m / |C| shrinks for all classes
+                while len(self.M[other]) > self.share():
+                    self.drop_farthest(other, self.M[other])
+        d = [float((f - c).norm()) for c in self.c[y]]
+        if not d or min(d) > self.epsilon:
+            self.c[y].append(f.clone())
+            self.N[y].append(1)
+            i = len(self.c[y]) - 1
+        else:
+            i = d.index(min(d))
+            self.c[y][i] = (self.N[y][i] * self.c[y][i] + f) / (self.N[y][i] + 1)
+            self.N[y][i] += 1
+        if not uniform < self.N[y][i] / sum(self.N[y]):
+            return
+        new = (f.clone(), i)
+        if len(self.M[y]) < self.share():
+            self.M[y].append(new)
+            return
+        rivals = [member for member in self.M[y] if member[1] == i]
+        if not rivals:
+            self.drop_farthest(y, self.M[y])
+            self.M[y].append(new)
+        elif self.distance(y, new) < max(self.distance(y, member) for member in rivals):
+            self.drop_farthest(y, rivals)
+            self.M[y].append(new)
+
+    def stored(self) -> list[tuple[int, int, tuple[float, ...]]]:
+        return sorted((t, y, tuple(f.tolist())) for (t, y), members in self.M.items() for f, _ in members)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    epsilon=st.sampled_from([0.3, 1.0, 2.0, 5.0]),
+    per_class=st.sampled_from([None, 1, 3, 6]),
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=8),
+)
+def test_it_is_algorithm_1(seed: int, epsilon: float, per_class: int | None, sizes: list[int]) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    memory = Memory(48, seed=seed)
+    twin = torch.Generator().manual_seed(seed)
+    fast, slow = Centroid(epsilon=epsilon, per_class=per_class), SlowCos(48, epsilon, per_class)
+    for i, n in enumerate(sizes):
+        task = i // 3
+        y = torch.randint(4, (n,), generator=generator).tolist()
+        x = torch.randn(n, 3, generator=generator) + torch.tensor(y)[:, None]
+        offer(fast, memory, batch_of(x, y, task))
+        uniform = torch.rand(n, generator=twin, dtype=torch.float64).tolist()
+        # A batch has no order of its own: it is taken in rounds of different classes.
+        occurrence = [y[:row].count(label) for row, label in enumerate(y)]
+        for row in sorted(range(n), key=lambda row: occurrence[row]):
+            slow.step(x[row], (task, y[row]), uniform[row])
+    for (task, label), centroids in slow.c.items():
+        is_class = fast.classes[task] == label
+        torch.testing.assert_close(fast.centres[task][is_class], torch.stack(centroids), atol=1e-4, rtol=1e-4)
+        assert fast.counts[task][is_class].tolist() == slow.N[task, label]
+    assert stored(memory) == slow.stored()
+
+
+def test_a_far_sample_opens_a_centroid_and_a_near_one_moves_it() -> None:
+    selection, memory = Centroid(epsilon=1.0), Memory(10)
+    offer(selection, memory, batch_of(torch.tensor([[0.0, 0.0]]), [0]))
+    offer(selection, memory, batch_of(torch.tensor([[0.6, 0.0]]), [0]))
+    assert selection.centres[0].tolist() == [[pytest.approx(0.3), 0.0]]
+    offer(selection, memory, batch_of(torch.tensor([[3.0, 0.0]]), [0]))
+    assert selection.counts[0].tolist() == [2, 1]
+
+
+def test_the_same_class_of_another_task_has_centroids_of_its_own() -> None:
+    selection, memory = Centroid(epsilon=1.0), Memory(10)
+    for task in (0, 1):
+        offer(selection, memory, batch_of(torch.tensor([[0.1 * task, 0.0]]), [0], task))
+    assert [selection.counts[task].tolist() for task in (0, 1)] == [[1], [1]]
+    assert len(memory) == 2
+
+
+def test_what_stays_is_near_its_centroid() -> None:
+    generator = torch.Generator().manual_seed(0)
+    selection, memory = Centroid(epsilon=100.0, per_class=10), Memory(10)
+    x = torch.randn(1000, 4, generator=generator)
+    for part in x.split(10):
+        offer(selection, memory, batch_of(part, [0] * len(part)))
+    all_distances, kept = (x - x.mean(dim=0)).norm(dim=1), (memory.x - x.mean(dim=0)).norm(dim=1)
+    assert kept.max() < all_distances.quantile(0.1)
+
+
+def test_many_centroids_leave_memory_under_filled_and_fill_first_does_not() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 4, generator=generator)
+    fill = {}
+    for fill_first in (False, True):
+        selection, memory = Centroid(epsilon=1e-3, per_class=20, fill_first=fill_first), Memory(20)
+        for part in x.split(10):
+            offer(selection, memory, batch_of(part, [0] * len(part)))
+        fill[fill_first] = len(memory)
+    assert fill[False] < 12  # Σ 1/n over 200 samples is 5.9
+    assert fill[True] == 20
+
+
+def test_a_relative_threshold_does_not_depend_on_the_scale_of_features() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 4, generator=generator)
+    n_centroids = []
+    for scale in (1.0, 100.0):
+        selection, memory = Centroid(epsilon=1.0, relative=True), Memory(20)
+        for part in (scale * x).split(10):
+            offer(selection, memory, batch_of(part, [0] * len(part)))
+        n_centroids.append(len(selection.counts[0]))
+        distances = (scale * x - (scale * x).mean(dim=0)).square().sum(dim=1).mean().sqrt()
+        spread = (selection.spreads[0, 0] / selection.seen[0, 0]) ** 0.5
+        assert spread == pytest.approx(float(distances), rel=1e-4)
+    assert n_centroids[0] == n_centroids[1] > 1
+
+
+def test_a_cap_bounds_the_centroids_of_each_class() -> None:
+    generator = torch.Generator().manual_seed(0)
+    selection, memory = Centroid(epsilon=1e-3, max_centroids=3), Memory(20)
+    for part in torch.randn(100, 4, generator=generator).split(10):
+        offer(selection, memory, batch_of(part, [0, 1] * 5))
+    assert selection.classes[0].bincount().tolist() == [3, 3]
+    assert selection.counts[0].sum() == 100
+
+
+def test_a_new_class_takes_its_share_from_all_others() -> None:
+    selection, memory = Centroid(epsilon=100.0), Memory(12)
+    generator = torch.Generator().manual_seed(0)
+    for y in range(4):
+        for part in torch.randn(60, 2, generator=generator).split(10):
+            offer(selection, memory, batch_of(part, [y] * 10))
+        share = 12 // (y + 1)
+        assert memory.y.bincount().tolist() == [share] * (y + 1)
+
+
+def test_more_classes_than_slots_still_fit() -> None:
+    selection, memory = Centroid(epsilon=1.0), Memory(3)
+    for y in range(9):
+        offer(selection, memory, batch_of(torch.full((4, 2), float(y)), [y] * 4))
+    assert len(memory) == 3
+    assert 8 in memory.y.tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"epsilon": 0}, "epsilon"), ({"per_class": 0}, "per_class"), ({"max_centroids": 0}, "max")],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Centroid(**options)

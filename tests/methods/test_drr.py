@@ -1,0 +1,157 @@
+"""Algorithm 2: what one step learns from, and what it keeps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from holdfast import Learner
+from holdfast.core.batch import Batch
+from holdfast.core.classes import Setting
+from holdfast.methods.drr import DRR
+
+from ..contracts.toy import Toy, toy_batches
+
+
+def learned(n_batches: int = 16, setting: Setting = "task", **options: Any) -> Learner:
+    """A learner that has seen some batches of the toy stream, which has twelve a task."""
+    settings: dict[str, Any] = {"selection": {"name": "centroid", "epsilon": 2.0}, "retrieval": "old_tasks"}
+    learner = Learner(
+        "drr", setting=setting, memory=30, lr=0.05, backbone={"name": "mlp", "hidden": [16]}, **settings | options
+    )
+    for x, y, task in toy_batches(setting)[:n_batches]:
+        learner.observe(x, y, task)
+    return learner
+
+
+def method_of(learner: Learner) -> DRR:
+    assert isinstance(learner.method, DRR)
+    return learner.method
+
+
+def slow_cml(method: DRR, batch: Batch, visible: set[int], s: float, m_c: float, m_t: float) -> float:
+    """Eq. dmsl for each sample against the rows of the head, in loops."""
+    features = method.model.features(batch.x).detach()
+    rows = method.model.head.weight.detach()
+    losses = []
+    for z, y, k in zip(features, batch.y.tolist(), batch.task.tolist(), strict=True):
+        sigma = {}
+        for j in visible:
+            beta = math.acos(float(F.cosine_similarity(z, rows[j], dim=0)))
+            margin = (m_c if j == y else 0) + (m_t if j // 2 == k else 0)  # task k has the classes 2k and 2k + 1
+            sigma[j] = math.exp(s * math.cos(beta + margin))
+        losses.append(-math.log(sigma[y] / sum(sigma.values())))
+    return sum(losses) / len(losses)
+
+
+def test_the_loss_is_cml_on_new_samples_and_cml_and_cdl_on_old_ones() -> None:
+    learner = learned(distillation=3.0, scale=8.0, class_margin=0.05, task_margin=0.2)
+    method = method_of(learner)
+    x, y, task = toy_batches("task")[16]
+    batch = Batch(x, y, torch.full_like(y, task or 0))
+    method.replay_size = 1000
+    old = method.recall(batch)
+    assert set(old.task.tolist()) == {0}
+    new_part = slow_cml(method, batch, {2, 3}, 8.0, 0.05, 0.2)
+    old_part = slow_cml(method, old, {0, 1, 2, 3}, 8.0, 0.05, 0.2)
+    drift = float((method.model.features(old.x).detach() - old.extra["feature"]).square().mean())
+    assert learner.observe(x, y, task) == pytest.approx(new_part + old_part + 3.0 * drift, rel=1e-4)
+
+
+def test_without_distillation_the_loss_is_smaller_by_it() -> None:
+    with_it, without = learned(distillation=1.0, n_batches=12), learned(distillation=0.0, n_batches=12)
+    x, y, task = toy_batches("task")[12]
+    # Within the first task nothing is replayed, so both are still the same model, and nothing has drifted.
+    assert with_it.observe(x, y, task) == pytest.approx(without.observe(x, y, task))
+    x, y, task = toy_batches("task")[13]
+    assert with_it.observe(x, y, task) > without.observe(x, y, task)
+
+
+def test_the_task_margin_rests_while_one_task_was_seen() -> None:
+    assert method_of(learned(n_batches=12))._active_task_margin() == 0
+    assert method_of(learned(n_batches=13))._active_task_margin() == 0.1
+    for setting in ("domain", "free"):
+        assert method_of(learned(n_batches=30, setting=setting))._active_task_margin() == 0
+
+
+def test_distillation_reaches_the_backbone_and_not_the_head() -> None:
+    method = method_of(learned())
+    old = method.memory[: len(method.memory)]
+    method.optimizer.zero_grad()
+    from holdfast.losses.distillation import distillation_loss
+
+    distillation_loss(method.model.features(old.x), old.extra["feature"]).backward()
+    assert method.model.head.weight.grad is None
+    assert all(p.grad is not None for p in method.model.backbone.parameters())
+
+
+def test_stored_features_are_taken_again_when_their_task_ends_and_then_stay() -> None:
+    learner = learned(n_batches=12)
+    method = method_of(learner)
+    learner.end_task()
+    frozen = method.memory.extra("feature").clone()
+    torch.testing.assert_close(frozen, method.model.embed(method.memory.x))
+    kept = {tuple(x): f for x, f in zip(method.memory.x.tolist(), frozen, strict=True)}
+    for x, y, task in toy_batches("task")[12:30]:
+        learner.observe(x, y, task)
+    first = method.memory[(method.memory.task == 0).nonzero().flatten()]
+    assert len(first)
+    for x_row, feature in zip(first.x.tolist(), first.extra["feature"], strict=True):
+        assert torch.equal(feature, kept[tuple(x_row)])
+
+
+def test_centroids_are_of_the_updated_model_in_prediction_mode() -> None:
+    learner = learned(n_batches=1)
+    method = method_of(learner)
+    x, _, _ = toy_batches("task")[0]
+    stored = method.memory
+    torch.testing.assert_close(stored.extra("feature"), method.model.embed(stored.x))
+    assert len(stored) <= len(x)
+
+
+@pytest.mark.parametrize(
+    ("reading", "classifier"),
+    [
+        (reading, classifier)
+        for reading in ("classes", "samples", "centroids", "classes+samples")
+        for classifier in ("head", "memory", "centroids")
+        if (reading, classifier) != ("samples", "head")  # that reading does not train the head
+    ],
+)
+def test_every_reading_learns_with_a_classifier_that_fits_it(reading: str, classifier: str) -> None:
+    learner = learned(n_batches=36, reading=reading, classifier=classifier)
+    last = Toy()[-1]
+    test = last.test[:]
+    assert (learner.predict(test.x, last.id) == test.y).double().mean() > 0.9
+
+
+def test_the_samples_reading_leaves_the_head_alone() -> None:
+    learner = learned(n_batches=1, reading="samples")
+    before = method_of(learner).model.head.weight.detach().clone()
+    for x, y, task in toy_batches("task")[1:5]:
+        learner.observe(x, y, task)
+    assert torch.equal(method_of(learner).model.head.weight, before)
+
+
+def test_nearest_means_are_made_anew_after_learning() -> None:
+    learner = learned(classifier="memory")
+    x, y, task = toy_batches("task")[16]
+    before = learner.scores(x, 0)
+    assert torch.equal(learner.scores(x, 0), before)
+    learner.observe(x, y, task)
+    assert not torch.equal(learner.scores(x, 0), before)
+
+
+def test_means_of_centroids_need_centroids() -> None:
+    learner = learned(selection="ring", classifier="centroids")
+    with pytest.raises(ValueError, match="selection='centroid'"):
+        learner.predict(torch.zeros(1, 8), 0)
+
+
+def test_it_has_a_cosine_head_unless_told_otherwise() -> None:
+    assert method_of(learned(n_batches=1)).model.head.kind == "cosine"
+    assert method_of(learned(n_batches=1, head="linear")).model.head.kind == "linear"

@@ -27,7 +27,7 @@ from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Recipe, load_recipe, parse_changes, recipe_names
 from holdfast.experiments.results import Refused, Result, ResultStore, read_result
 from holdfast.experiments.run import Interrupted, Moment, run
-from holdfast.experiments.tables import comparison, matrix_rows
+from holdfast.experiments.tables import comparison, drift_rows, matrix_rows
 from holdfast.methods._base import Diverged
 
 app = typer.Typer(
@@ -333,6 +333,8 @@ def _show_one(result: Result) -> None:
     out.print(f"  {'versions':<13}{json.dumps(result.versions)}", markup=False)
     out.print(f"  {'memory used':<13}{result.memory_samples:,} samples, {result.memory_bytes:,} bytes")
     out.print(_table("accuracy (%) on each task, a row after each task learned", *matrix_rows(result)))
+    if result.moved:
+        out.print(_table("drift of held-out features, in units of their spread", *drift_rows(result)))
     out.print(_numbers(result))
 
 

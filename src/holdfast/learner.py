@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,12 @@ from torch import Tensor, nn
 from holdfast.build import LearnerSettings, Part, Unknown, build_method, build_model, check_name, make, options_of
 from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.checkpoint import CorruptCheckpoint, read_checkpoint, write_checkpoint
+from holdfast.core.drift import moved
 from holdfast.core.state import State, Stateful
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Method, ReplayMethod
+
+__all__ = ["DriftWatch", "Learner", "load_learner"]
 
 Array = Tensor | np.ndarray[Any, Any] | Sequence[Any]
 PREDICT_SIZE = 512  # samples scored at once, so that predicting a large set needs little memory
@@ -59,6 +62,7 @@ class Learner(Stateful):
         self.n_observed = 0  # batches
         self.running_task: int | None = None  # learned from, and not ended yet
         self._backbone = backbone if isinstance(backbone, nn.Module) else None
+        self._watchers: list[Callable[[Learner], None]] = []
         self._method: Method | None = None
         if self.input_shape is not None:
             self._method = self._built(self.input_shape)
@@ -101,6 +105,8 @@ class Learner(Stateful):
         method.model.seen.add(batch.y, batch.task)
         loss = method.observe(batch)
         self.n_observed += 1
+        for watcher in self._watchers:
+            watcher(self)
         return loss
 
     def end_task(self) -> None:
@@ -134,6 +140,15 @@ class Learner(Stateful):
             for i in range(0, len(inputs), PREDICT_SIZE)
         ]
         return torch.cat(parts)
+
+    def features(self, x: Array) -> Tensor:
+        """(n, n_features) what the backbone makes of inputs, as when predicting."""
+        inputs = self._checked_inputs(x)
+        return torch.cat([self.method.model.embed(part.to(self.device)) for part in torch.split(inputs, PREDICT_SIZE)])
+
+    def watch(self, watcher: Callable[[Learner], None]) -> None:
+        """Call `watcher` after each batch; watchers are not saved."""
+        self._watchers.append(watcher)
 
     def save(self, path: str | Path) -> None:
         """Write everything to one file; at every instant a whole file is there, the one before beside it."""
@@ -249,6 +264,33 @@ class Learner(Stateful):
                 if not self.method.model.seen.knows_task(number):
                     raise ValueError(f"task {number} was never observed: predict for a task that was")
         return tasks
+
+
+class DriftWatch:
+    """Follows how far each class moves from now on, on samples of your own.
+
+    Begin with `learner.watch(DriftWatch(learner, x, y))`.
+
+    Attributes:
+        history: by the number of batches observed, the distance of each class's samples from where they were when the
+            watch began, in spreads of the class (its root-mean-square distance to its mean).
+    """
+
+    def __init__(self, learner: Learner, x: Array, y: Array, *, every: int = 100) -> None:
+        self.x = x
+        self.y = _whole_numbers(y, "y", len(x))
+        self.every = every
+        self.then = learner.features(x).cpu()
+        self.history: dict[int, dict[int, float]] = {}
+
+    def __call__(self, learner: Learner) -> None:
+        if learner.n_observed % self.every == 0:
+            self.history[learner.n_observed] = self.moved(learner)
+
+    def moved(self, learner: Learner) -> dict[int, float]:
+        """How far each class has moved by now."""
+        now = learner.features(self.x).cpu()
+        return {c: moved(now[self.y == c], self.then[self.y == c]) for c in sorted(set(self.y.tolist()))}
 
 
 def load_learner(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from holdfast.core.checkpoint import sync_folder
 from holdfast.experiments import metrics
@@ -28,6 +28,8 @@ class Result(BaseModel):
 
     Attributes:
         accuracies: a row for each task learned, a column for each task tested; None where not measured.
+        moved: [t][i] how far held-out features of task i are, after task t, from where they were when it was learned.
+        apart: [t][i][j] how far tasks i > j are apart after task t; both in units of the features' spread.
         seconds: spent learning; `seconds_testing` beside it.
         memory_samples, memory_bytes: what the memory held at the end, and the bytes of all its slots.
     """
@@ -36,6 +38,8 @@ class Result(BaseModel):
 
     experiment: Experiment
     accuracies: list[list[float | None]]
+    moved: list[list[float]] = Field(default_factory=list)
+    apart: list[list[list[float]]] = Field(default_factory=list)
     n_steps: int
     seconds: float
     seconds_testing: float

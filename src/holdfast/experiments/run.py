@@ -15,6 +15,7 @@ import torch
 from holdfast.build import build_stream
 from holdfast.core.checkpoint import CorruptCheckpoint, previous_checkpoint, read_checkpoint, write_checkpoint
 from holdfast.core.state import State, Stateful
+from holdfast.experiments.drift import DriftRecord
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.facts import facts
 from holdfast.experiments.results import Result, ResultStore, versions
@@ -65,6 +66,7 @@ class Run(Stateful):
         self.n_steps = 0  # done over all tasks, of
         self.total_steps = sum(task.n_steps(experiment.batch_size) for task in stream)
         self.accuracies: list[list[float]] = []
+        self.drift = DriftRecord()
         self.seconds = 0.0
         self.seconds_testing = 0.0
 
@@ -175,7 +177,10 @@ def _learn(
             learner.end_task()
         state.seconds += time.perf_counter() - started
         started = time.perf_counter()
-        row = [measured_accuracy(learner, t, stream) for t in stream.tests(state.task + 1)]
+        tests = stream.tests(state.task + 1)
+        row = [measured_accuracy(learner, t, stream) for t in tests]
+        if len(tests) == state.task + 1:  # learned in turn, not all at once
+            state.drift.add(learner, tests)
         state.seconds_testing += time.perf_counter() - started
         state.accuracies.append(row)
         state.task, state.step = state.task + 1, 0
@@ -214,6 +219,8 @@ def _result(state: Run, experiment: Experiment) -> Result:
     return Result(
         experiment=experiment,
         accuracies=[[*row, *[None] * (n_tests - len(row))] for row in state.accuracies],
+        moved=state.drift.moved,
+        apart=state.drift.apart,
         n_steps=state.n_steps,
         seconds=round(state.seconds, 3),
         seconds_testing=round(state.seconds_testing, 3),

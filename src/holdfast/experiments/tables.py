@@ -41,6 +41,21 @@ def matrix_rows(result: Result) -> Rows:
     return header, lines
 
 
+def drift_rows(result: Result) -> Rows:
+    """How the first task and the old tasks on average have moved, and how near the two nearest tasks are."""
+    header = ["after", "task 1 moved", "old tasks moved", "nearest two apart", "tasks apart"]
+    lines = []
+    for t, (distances, gaps) in enumerate(zip(result.moved, result.apart, strict=True)):
+        between = [gap for row in gaps for gap in row]
+        cells = (
+            [f"{distances[0]:.2f}", f"{np.mean(distances[:-1]):.2f}", f"{min(between):.2f}", f"{np.mean(between):.2f}"]
+            if t
+            else ["0.00", "", "", ""]
+        )
+        lines.append([str(t + 1), *cells])
+    return header, lines
+
+
 def _cell(values: list[float | None], scale: int, digits: int) -> str:
     known = [scale * value for value in values if value is not None]
     if not known:

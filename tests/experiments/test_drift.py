@@ -1,0 +1,52 @@
+import pytest
+import torch
+
+from holdfast import DriftWatch, Learner
+from holdfast.experiments.drift import DriftRecord
+from holdfast.experiments.results import ResultStore
+from holdfast.experiments.run import run
+from holdfast.experiments.tables import drift_rows
+
+from ..contracts.toy import Toy, toy_batches
+from .test_run import toy_experiment
+
+
+def test_a_run_records_drift_after_each_task(tmp_path):
+    result = run(toy_experiment(), ResultStore(tmp_path))
+    assert [len(row) for row in result.moved] == [1, 2, 3]
+    assert [row[-1] for row in result.moved] == [0, 0, 0]  # a task that was just learned is where it was
+    assert all(distance > 0 for t, row in enumerate(result.moved) for distance in row[:t])
+    assert [[len(row) for row in rows] for rows in result.apart] == [[0], [0, 1], [0, 1, 2]]
+    header, lines = drift_rows(result)
+    assert len(lines) == 3
+    assert lines[2][1] == f"{result.moved[2][0]:.2f}"
+    assert len(header) == len(lines[0])
+
+
+def test_a_model_that_stays_does_not_drift():
+    stream = Toy()
+    learner = Learner("finetune", input_shape=stream.input_shape, n_classes=6)
+    record = DriftRecord()
+    for t in (1, 2, 3):
+        record.add(learner, stream[:t])
+    assert record.moved == [[0], [0, 0], [0, 0, 0]]
+    assert record.apart[1][1] == record.apart[2][1]  # nor do tasks come nearer
+
+
+def test_a_practitioner_sees_how_far_each_class_moves():
+    batches = toy_batches("free")
+    learner = Learner("finetune", lr=0.1, backbone={"name": "mlp", "hidden": [16]})
+    for x, y, _ in batches[:12]:
+        learner.observe(x, y)
+    x, y, _ = batches[0]
+    watch = DriftWatch(learner, x, y, every=6)
+    assert watch.moved(learner) == {0: 0, 1: 0}
+    learner.watch(watch)
+    for more_x, more_y, _ in batches[12:]:
+        learner.observe(more_x, more_y)
+    assert list(watch.history) == [18, 24, 30, 36]
+    now = learner.features(x)
+    then = watch.then[y == 0]
+    spread = (then - then.mean(dim=0)).square().sum(dim=1).mean().sqrt()
+    expected = torch.linalg.vector_norm(now[y == 0] - then, dim=1).mean() / spread
+    assert watch.history[36][0] == pytest.approx(float(expected), rel=1e-5)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -40,6 +40,7 @@ class Lazy(Method):
     """A method of another package."""
 
     effort: float = 0.1
+    moods: list[str] = field(default_factory=list, init=False)
 
     def observe(self, batch: Batch) -> float:
         return self.effort
@@ -125,6 +126,13 @@ def test_a_class_of_another_kind_is_refused(kind: Kind):
 )
 def test_options_are_what_one_may_choose_with_what_one_gets_otherwise(kind: Kind, name: str, options: dict[str, Any]):
     assert options_of(kind, name) == options
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in get_args(Kind) for name in names(kind)])
+def test_every_option_has_a_value_that_one_could_write_down(kind: Kind, name: str):
+    plain = (type(None), bool, int, float, str, tuple)
+    odd = {option: value for option, value in options_of(kind, name).items() if not isinstance(value, plain)}
+    assert odd == {}
 
 
 def test_the_options_of_streams_are_not_where_data_are_and_which_seed():

@@ -242,9 +242,10 @@ def test_a_bad_task_is_refused_and_changes_nothing(setting: Setting, kind: str, 
 @at_first_and_later
 def test_a_label_beyond_a_fixed_head_is_refused_and_changes_nothing(n_before: int):
     learner = taught(small(n_classes=5), n_before)
-    message = r"label 12, but the model has room for 5 classes: build it with n_classes=13 or more"
-    with unchanged(learner), pytest.raises(ValueError, match=message):
-        learner.observe(X, [0, 12, 5, 1])
+    for label in (12, 5):
+        message = f"label {label}, but the model has room for 5 classes: build it with n_classes={label + 1} or more"
+        with unchanged(learner), pytest.raises(ValueError, match=message):
+            learner.observe(X, [0, label, 4, 1])
 
 
 @pytest.mark.parametrize(
@@ -799,6 +800,8 @@ def test_junk_in_any_place_is_refused_with_a_clear_kind_of_error_or_is_taken(
     whole = saved_state(momentum=0.9, selection="ring", **options)
     surprises: dict[str, set[str]] = {}
     for path in places(whole):
+        if own and len(path) > 2:
+            continue  # what is deeper is the same with both backbones
         for junk in JUNK:
             state = changed(copy.deepcopy(whole), path, junk)
             monkeypatch.setattr(learner_module, "read_checkpoint", lambda _path, state=state: state)

@@ -157,10 +157,11 @@ def test_a_file_with_something_behind_its_end_is_refused(tmp_path: Path, small_f
         read_checkpoint(tmp_path / "long")
 
 
-@pytest.mark.parametrize("part", ["weights", "tree"])
+@pytest.mark.parametrize("part", ["weights", "dtype", "tree"])
 def test_content_changed_under_an_old_checksum_is_refused(tmp_path: Path, small_file: bytes, part: str):
     old, new = {
         "weights": (torch.tensor([1.0]).numpy().tobytes(), torch.tensor([2.0]).numpy().tobytes()),
+        "dtype": (b'"F32"', b'"I32"'),
         "tree": (b'[\\"n\\", 1]', b'[\\"n\\", 2]'),
     }[part]
     assert small_file.count(old) == 1

@@ -83,6 +83,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path) ->
         "watcher = KillAt(5)",  # in the middle of the first task
         "watcher = KillAt(12)",  # after its last step, before it is tested
         "checkpoint.save_file = lambda *a, **k: die()",  # before a checkpoint is written
+        "real = checkpoint.save_file; checkpoint.save_file = lambda *a, **k: (real(*a, **k), die())",  # then
         "checkpoint.sync_folder = lambda *a: die()",  # after it was renamed
         "real = checkpoint.Path.replace; checkpoint.Path.replace = lambda s, t: (real(s, t), die())",  # in between
         "watcher = KillAt(30)",
@@ -96,6 +97,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path) ->
     assert result is not None
     assert result.accuracies == expected.accuracies
     assert_same(left_behind(killed, experiment), left_behind(undisturbed, experiment))
+    assert not list(killed.folder(experiment).glob("*.writing"))
 
 
 def test_a_run_with_dropout_restores_the_global_random_state(tmp_path: Path) -> None:

@@ -31,8 +31,15 @@ class Batch:
         return self.y.shape[0]
 
     def __getitem__(self, index: slice | Tensor | Sequence[int]) -> Batch:
-        extra = {name: column[index] for name, column in self.extra.items()}
-        return Batch(self.x[index], self.y[index], self.task[index], extra)
+        if isinstance(index, slice):
+            extra = {name: column[index] for name, column in self.extra.items()}
+            return Batch(self.x[index], self.y[index], self.task[index], extra)
+        rows = index if isinstance(index, Tensor) else torch.tensor(index, dtype=torch.int64, device=self.y.device)
+        if rows.dtype == torch.bool:
+            rows = rows.nonzero().flatten()
+        # Several times faster than indexing, which counts where batches are small.
+        extra = {name: column.index_select(0, rows) for name, column in self.extra.items()}
+        return Batch(self.x.index_select(0, rows), self.y.index_select(0, rows), self.task.index_select(0, rows), extra)
 
     def samples(self) -> Iterator[Batch]:
         """One batch of one sample after the other."""

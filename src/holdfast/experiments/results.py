@@ -99,6 +99,8 @@ class ResultStore:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise Refused(f"{folder} is being run by another process: wait for it, or use another --out") from None
+            for half in folder.glob("*.writing"):  # of a process that was killed
+                half.unlink()
             self._check_configuration(experiment, folder / "experiment.json")
             yield folder
 

@@ -19,7 +19,7 @@ _EXTRA = "extra."  # how columns of extras are told from x, y and task
 
 def parse_bytes(text: str) -> int:
     """The number of bytes in a text such as '5 MB' or '64 KiB'."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?i?B)\s*", text, flags=re.IGNORECASE)
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*(B|[KMG]i?B)\s*", text, flags=re.IGNORECASE)
     if not found:
         raise ValueError(f"'{text}' is no size: give samples as a number (1000), or bytes with a unit ('5 MB')")
     return int(float(found[1]) * _UNITS[found[2].upper()])
@@ -139,7 +139,9 @@ class Memory(Stateful):
 
     def __getitem__(self, slots: slice | Tensor | Sequence[int]) -> Batch:
         """The samples in `slots`, as a copy."""
-        index = torch.arange(self.filled)[slots] if isinstance(slots, slice) else torch.as_tensor(slots)
+        if isinstance(slots, slice):
+            slots = range(self.filled)[slots]
+        index = slots if isinstance(slots, Tensor) else torch.tensor(slots, dtype=torch.int64)
         index = index.to(self.device)
         columns = {name: column.index_select(0, index) for name, column in self.columns.items()}
         extra = {name.removeprefix(_EXTRA): c for name, c in columns.items() if name.startswith(_EXTRA)}
@@ -167,20 +169,18 @@ class Memory(Stateful):
         """Everything but the free slots, which hold nothing."""
         state = super().state_dict()
         state["columns"] = {name: column[: self.filled] for name, column in self.columns.items()}
-        return state | {"capacity": self.capacity}
+        return state
 
     def load_state_dict(self, state: State) -> None:
         """Restore; the device stays what it is here."""
-        state = dict(state)
-        capacity, columns, filled, device = (
-            state.pop("capacity"),
-            state["columns"],
-            state["filled"],
-            self.device,
-        )
-        if not 0 <= filled <= capacity or any(len(column) != filled for column in columns.values()):
-            raise ValueError(f"the saved memory is not whole: {filled} of {capacity} slots do not fit its columns")
-        check_allocation(capacity * _bytes_per_sample(columns))
+        filled, columns = state["filled"], state["columns"]
+        whole = not columns or {"x", "y", "task"} <= set(columns)
+        if not whole or any(len(column) != filled for column in columns.values()) or (filled and not columns):
+            raise ValueError(f"the saved memory is not whole: its columns do not hold {filled} samples")
+        capacity = _capacity(state["max_samples"], state["max_bytes"], columns) if columns else 0
+        if filled > capacity:
+            raise ValueError(f"the saved memory is not whole: {filled} samples in {capacity} slots")
+        device = self.device
         super().load_state_dict(state)
         self.device = device
         self.columns = {name: self._empty(capacity, column) for name, column in columns.items()}
@@ -188,17 +188,7 @@ class Memory(Stateful):
             self.columns[name][:filled] = column
 
     def _allocate(self, columns: dict[str, Tensor]) -> None:
-        bytes_per_sample = _bytes_per_sample(columns)
-        if self.max_bytes is None:
-            assert self.max_samples is not None
-            capacity = self.max_samples
-        else:
-            capacity = self.max_bytes // bytes_per_sample
-        if capacity < 1:
-            raise ValueError(
-                f"a memory of {self.max_bytes} bytes holds no sample of {bytes_per_sample} bytes: give it more"
-            )
-        check_allocation(capacity * bytes_per_sample)
+        capacity = _capacity(self.max_samples, self.max_bytes, columns)
         self.columns = {name: self._empty(capacity, column) for name, column in columns.items()}
 
     def _empty(self, capacity: int, like: Tensor) -> Tensor:
@@ -206,21 +196,31 @@ class Memory(Stateful):
 
     def _widen(self, name: str, shape: torch.Size) -> None:
         kept = self.columns[name]
-        grows = len(shape) == kept.ndim - 1 and all(new >= old for new, old in zip(shape, kept.shape[1:], strict=True))
+        now = tuple(kept.shape[1:])
+        grows = len(shape) == len(now) and all(new >= old for new, old in zip(shape, now, strict=True))
         if not name.startswith(_EXTRA) or not grows:
-            raise ValueError(f"{name} of a sample has shape {tuple(shape)}, but memory keeps {tuple(kept.shape[1:])}")
+            raise ValueError(f"{name} of a sample has shape {tuple(shape)}, but memory keeps {now}")
         wide = kept.new_zeros(self.capacity, *shape)
         wide[tuple(slice(n) for n in kept.shape)] = kept
-        self.columns[name] = wide
-        if self.max_bytes is None:
+        columns = self.columns | {name: wide}
+        capacity = _capacity(self.max_samples, self.max_bytes, columns)
+        self.columns = columns
+        if capacity == len(wide):
             return
-        capacity = self.max_bytes // self.bytes_per_sample
-        if capacity < 1:
-            raise ValueError(f"a memory of {self.max_bytes} bytes holds no sample of {self.bytes_per_sample} bytes")
         self.rearranged += 1
         while self.filled > capacity:
             self.remove(int(torch.randint(self.filled, (), generator=self.rng)))
         self.columns = {n: column[:capacity].clone() for n, column in self.columns.items()}
+
+
+def _capacity(max_samples: int | None, max_bytes: int | None, columns: dict[str, Tensor]) -> int:
+    """How many samples with such columns there is room for."""
+    bytes_per_sample = _bytes_per_sample(columns)
+    capacity = max_samples if max_bytes is None else max_bytes // bytes_per_sample
+    if not capacity:
+        raise ValueError(f"a memory of {max_bytes} bytes holds no sample of {bytes_per_sample} bytes: give it more")
+    check_allocation(capacity * bytes_per_sample)
+    return capacity
 
 
 def check_allocation(nbytes: int) -> None:

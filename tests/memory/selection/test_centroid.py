@@ -14,6 +14,7 @@ from holdfast.core.batch import Batch
 from holdfast.memory.selection.centroid import Centroid
 from holdfast.memory.storage import Memory
 
+Key = tuple[int, int]
 IDENTITY: Any = SimpleNamespace(embed=lambda x: x)  # a model whose features are its inputs
 
 
@@ -37,26 +38,28 @@ class SlowCos:
 
     def __init__(self, m: int, epsilon: float, per_class: int | None) -> None:
         self.m, self.epsilon, self.per_class = m, epsilon, per_class
-        self.c: dict[tuple[int, int], list[torch.Tensor]] = {}  # centroids of each (task, class)
-        self.N: dict[tuple[int, int], list[int]] = {}
-        self.M: dict[tuple[int, int], list[tuple[torch.Tensor, int]]] = {}  # samples with their centroid
+        self.c: dict[Key, list[torch.Tensor]] = {}  # centroids of each (task, class)
+        self.N: dict[Key, list[int]] = {}
+        self.M: list[tuple[Key, torch.Tensor, int]] = []  # slots: class, features, number of the centroid
 
     def share(self) -> int:
-        return self.per_class or max(1, self.m // len(self.M))
+        return self.per_class or max(1, self.m // len(self.c))
 
-    def distance(self, y: tuple[int, int], member: tuple[torch.Tensor, int]) -> float:
-        return float((member[0] - self.c[y][member[1]]).norm())
+    def slots(self, y: Key, i: int | None = None) -> list[int]:
+        return [slot for slot, (k, _, own) in enumerate(self.M) if k == y and i in (None, own)]
 
-    def drop_farthest(self, y: tuple[int, int], among: list[tuple[torch.Tensor, int]]) -> None:
-        farthest = max(among, key=lambda member: self.distance(y, member))
-        self.M[y] = [member for member in self.M[y] if member is not farthest]
+    def distance(self, slot: int) -> float:
+        y, f, i = self.M[slot]
+        return float((f - self.c[y][i]).norm())
 
-    def step(self, f: torch.Tensor, y: tuple[int, int], uniform: float) -> None:
+    def step(self, f: torch.Tensor, y: Key, uniform: float) -> None:
         if y not in self.c:
-            self.c[y], self.N[y], self.M[y] = [], [], []
-            for other in self.M:  # m / |C| shrinks for all classes
-                while len(self.M[other]) > self.share():
-                    self.drop_farthest(other, self.M[other])
+            self.c[y], self.N[y] = [], []
+            for other in self.c:  # m / |C| shrinks for all classes
+                while len(self.slots(other)) > self.share():
+                    farthest = max(self.slots(other), key=self.distance)
+                    self.M[farthest] = self.M[-1]
+                    del self.M[-1]
         d = [float((f - c).norm()) for c in self.c[y]]
         if not d or min(d) > self.epsilon:
             self.c[y].append(f.clone())
@@ -68,20 +71,17 @@ class SlowCos:
             self.N[y][i] += 1
         if not uniform < self.N[y][i] / sum(self.N[y]):
             return
-        new = (f.clone(), i)
-        if len(self.M[y]) < self.share():
-            self.M[y].append(new)
+        new = (y, f.clone(), i)
+        if len(self.slots(y)) < self.share():
+            self.M.append(new)
             return
-        rivals = [member for member in self.M[y] if member[1] == i]
-        if not rivals:
-            self.drop_farthest(y, self.M[y])
-            self.M[y].append(new)
-        elif self.distance(y, new) < max(self.distance(y, member) for member in rivals):
-            self.drop_farthest(y, rivals)
-            self.M[y].append(new)
+        rivals = self.slots(y, i)
+        farthest = max(rivals or self.slots(y), key=self.distance)
+        if not rivals or float((f - self.c[y][i]).norm()) < self.distance(farthest):
+            self.M[farthest] = new
 
     def stored(self) -> list[tuple[int, int, tuple[float, ...]]]:
-        return sorted((t, y, tuple(f.tolist())) for (t, y), members in self.M.items() for f, _ in members)
+        return sorted((*y, tuple(f.tolist())) for y, f, _ in self.M)
 
 
 @settings(max_examples=60, deadline=None)

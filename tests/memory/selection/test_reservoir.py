@@ -66,10 +66,10 @@ def test_it_is_the_algorithm_of_vitter_however_the_stream_is_cut(n: int, capacit
 @pytest.mark.parametrize("size", [1, 7, 60])
 def test_every_sample_of_the_stream_is_equally_likely_to_stay(size: int):
     counts: Counter[int] = Counter()
-    for seed in range(300):
+    for seed in range(200):
         memory, _ = offered(60, capacity=10, seed=10_000 * size + seed, sizes=[size])
         counts.update(memory.y.tolist())
-    assert sum(counts.values()) == 300 * 10
+    assert sum(counts.values()) == 200 * 10
     assert chisquare([counts[i] for i in range(60)]).pvalue > 0.01
 
 

@@ -22,7 +22,11 @@ def assert_same(left: Any, right: Any, path: str = "state") -> None:
     elif isinstance(left, Tensor):
         assert left.dtype == right.dtype, f"{path}: {left.dtype} and {right.dtype}"
         assert left.shape == right.shape, f"{path}: {left.shape} and {right.shape}"
-        a, b = (t.detach().contiguous().flatten().view(torch.uint8) for t in (left, right))
+        a, b = (_bytes(t) for t in (left, right))
         assert torch.equal(a, b), f"{path}: other bits"
     else:
         assert left == right or (left != left and right != right), f"{path}: {left} and {right}"
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().clone(memory_format=torch.contiguous_format).flatten().view(torch.uint8)

@@ -91,7 +91,7 @@ def test_list_names_what_there_is(kind, name, tmp_path):
         ("run permuted_digits --method finetun", 2, "did you mean 'finetune'"),
         ("run permuted_digits --set method.replay=3", 2, "did you mean 'replay_size'"),
         ("run permuted_digits --set lr=fast", 2, "lr"),
-        ("run permuted_digits --tasks none", 1, "expected 'tuning', 'report' or 'all'"),
+        ("run permuted_digits --tasks none", 2, "should be 'tuning', 'report' or 'all'"),
         ("run split_digits --tasks tuning", 1, "holds out no tasks"),
         ("run permuted_digits --n-tasks 11", 1, "the stream has 10"),
         ("run permuted_mnist --data nowhere", 1, "holdfast data download mnist"),

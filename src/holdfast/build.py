@@ -6,12 +6,12 @@ import difflib
 import importlib
 import inspect
 import pkgutil
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_serializer, model_validator
 from torch import Tensor, nn
 
 from holdfast.core.classes import Setting
@@ -34,6 +34,15 @@ FOLDERS: dict[Kind, str] = {
 }
 
 
+BASES: dict[Kind, type] = {
+    "methods": Method,
+    "selections": Selection,
+    "retrievals": Retrieval,
+    "streams": Stream,
+    "backbones": nn.Module,
+}
+
+
 class Unknown(ValueError):
     """A name or an option that does not exist; the message suggests the nearest."""
 
@@ -50,10 +59,12 @@ def find(kind: Kind, name: str) -> type[Any]:
         module_name, _, class_name = name.partition(":")
         try:
             found = getattr(importlib.import_module(module_name), class_name)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             raise Unknown(f"no '{name}' to import: {error}") from error
         if not isinstance(found, type):
             raise Unknown(f"'{name}' is not a class: name one as package.module:Class")
+        if not issubclass(found, BASES[kind]):
+            raise Unknown(f"'{name}' is not of the {kind}: derive it from {BASES[kind].__name__}")
         return found
     check_name(name, names(kind), among=kind)
     module = importlib.import_module(f"{FOLDERS[kind]}.{name}")
@@ -141,7 +152,11 @@ def options_of(kind: Kind, name: str) -> dict[str, Any]:
     """The options that `name` takes, with their defaults (None where there is none)."""
     found = find(kind, name)
     if issubclass(found, Method):
-        return {f.name: None if f.default is MISSING else f.default for f in fields(found) if f.name not in _BUILT_HERE}
+        return {
+            f.name: None if f.default is MISSING else f.default
+            for f in fields(found)
+            if f.init and f.name not in _BUILT_HERE
+        }
     hidden = {"self", "input_shape", "data", "seed", "of", "args", "kwargs"}
     parameters = inspect.signature(found).parameters.values()
     return {
@@ -151,10 +166,28 @@ def options_of(kind: Kind, name: str) -> dict[str, Any]:
 
 def make(kind: Kind, part: Part, *given: Any, **built: Any) -> Any:
     """An object of the class that `part` names, from its options and what was built already."""
-    known = options_of(kind, part.name)
-    for option in part.options:
-        check_name(option, sorted(known), among=f"the options of '{part.name}'")
+    check_options(kind, part)
     return find(kind, part.name)(*given, **built, **part.options)
+
+
+def check_options(kind: Kind, part: Part) -> None:
+    """Raise if `part` has an option that does not exist, or a value of the wrong kind for one that does."""
+    known = sorted(options_of(kind, part.name))
+    found = find(kind, part.name)
+    hints = get_type_hints(found if is_dataclass(found) else found.__init__)
+    for option, value in part.options.items():
+        check_name(option, known, among=f"the options of '{part.name}'")
+        try:
+            TypeAdapter(hints[option]).validate_python(value)
+        except ValidationError as error:
+            raise Unknown(f"{part.name}.{option}: {error.errors()[0]['msg']}, not {value!r}") from error
+
+
+def check_parts(settings: LearnerSettings) -> None:
+    """Raise if a part of `settings` does not exist or has options that make no sense."""
+    for field, kind in PARTS.items():
+        if field in LearnerSettings.model_fields:
+            check_options(kind, getattr(settings, field))
 
 
 def build_model(
@@ -164,17 +197,19 @@ def build_model(
     scale: float = 1.0,
     mean: Tensor | float = 0.0,
     backbone: nn.Module | None = None,
+    n_features: int | None = None,
 ) -> Model:
-    """The model of `settings` for samples of `input_shape`; `backbone` stands in for the one that is named."""
+    """The model of `settings` for samples of `input_shape`; `backbone` stands in for the one that is named.
+
+    A backbone of one's own is tried on one sample, unless the number of its features is given.
+    """
     # Layers initialise themselves from torch's global generator, which is left as it was.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        if backbone is None:
-            backbone = make("backbones", settings.backbone, input_shape)
-    assert backbone is not None
+        network: nn.Module = backbone if backbone is not None else make("backbones", settings.backbone, input_shape)
     return Model(
-        backbone,
-        n_features=_n_features(backbone, input_shape),
+        network,
+        n_features=n_features or _n_features(network, input_shape, declared=backbone is None),
         n_classes=settings.n_classes or 1,
         setting=settings.setting,
         head=settings.head or find("methods", settings.method.name).head,
@@ -210,12 +245,14 @@ def build_stream(part: Part, data: Path | None, seed: int) -> Stream:
     return stream
 
 
-def _n_features(backbone: nn.Module, input_shape: tuple[int, ...]) -> int:
-    declared = getattr(backbone, "n_features", None)
-    if isinstance(declared, int):
-        return declared
-    with predicting(backbone):
-        features = backbone(torch.zeros(1, *input_shape))
+def _n_features(backbone: nn.Module, input_shape: tuple[int, ...], *, declared: bool) -> int:
+    if declared and isinstance(backbone.n_features, int):
+        return backbone.n_features
+    try:
+        with predicting(backbone):
+            features = backbone(torch.zeros(1, *input_shape))
+    except RuntimeError as error:
+        raise ValueError(f"the backbone does not take samples of shape {input_shape}: {error}") from error
     if features.ndim != 2:
         raise ValueError(f"the backbone makes features of shape {tuple(features.shape[1:])}: make it (n, n_features)")
     return int(features.shape[1])

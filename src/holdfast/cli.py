@@ -27,7 +27,7 @@ from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Recipe, load_recipe, parse_changes, recipe_names
 from holdfast.experiments.results import Refused, Result, ResultStore, read_result
 from holdfast.experiments.run import Interrupted, Moment, run
-from holdfast.experiments.tables import comparison, drift_rows, matrix_rows
+from holdfast.experiments.tables import comparison, drift_rows, markdown, matrix_rows
 from holdfast.methods._base import Diverged
 
 app = typer.Typer(
@@ -137,6 +137,7 @@ def list_command(
 def show(
     path: Annotated[Path, typer.Argument(help="A run's folder, or a folder of many.")] = Path("runs"),
     as_json: Json = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
 ) -> None:
     """Print stored results: a table of many, or everything about one."""
     if not path.exists():
@@ -147,11 +148,15 @@ def show(
         return
     if not results:
         raise FileNotFoundError(f"no finished run in {path}: 'holdfast run' makes one")
-    if len(results) == 1:
+    if len(results) == 1 and not as_markdown:
         _show_one(results[0])
         return
     for benchmark in sorted({result.experiment.benchmark for result in results}):
-        out.print(_comparison_table(benchmark, [r for r in results if r.experiment.benchmark == benchmark]))
+        chosen = [r for r in results if r.experiment.benchmark == benchmark]
+        if as_markdown:
+            out.print(f"{benchmark}\n\n{markdown(comparison(chosen))}\n", markup=False)
+        else:
+            out.print(_comparison_table(benchmark, chosen))
 
 
 @app.callback(invoke_without_command=True)

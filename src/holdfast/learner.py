@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
-from holdfast.build import LearnerSettings, Part, Unknown, build_method, build_model, check_name, make, options_of
+from holdfast.build import (
+    LearnerSettings,
+    Part,
+    Unknown,
+    build_method,
+    build_model,
+    check_name,
+    check_parts,
+    make,
+    options_of,
+)
 from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.checkpoint import CorruptCheckpoint, read_checkpoint, write_checkpoint
 from holdfast.core.drift import moved
@@ -65,7 +75,7 @@ class Learner(Stateful):
         self._watchers: list[Callable[[Learner], None]] = []
         self._method: Method | None = None
         if self.input_shape is not None:
-            self._method = self._built(self.input_shape)
+            self._method = self._built(self.input_shape, scale)
 
     @property
     def method(self) -> Method:
@@ -92,7 +102,7 @@ class Learner(Stateful):
         classes, n_classes = self._checked_classes(y, inputs.shape[0])
         tasks = self._checked_tasks(task, inputs.shape[0], learning=True)
         if self.input_dtype is None:
-            self._begin(inputs)
+            self._begin(Batch(inputs, classes, tasks))
         method = self.method
         if self.settings.setting != "free":
             self._turn_to(tasks.tolist())
@@ -173,21 +183,25 @@ class Learner(Stateful):
         self.scale, self.mean, self.input_shape = state["scale"], state["mean"], state["input_shape"]
         self.input_dtype = None if state["input_dtype"] is None else getattr(torch, state["input_dtype"])
         self.n_observed, self.running_task = state["n_observed"], state["running_task"]
+        self._method = None  # built anew, since the head of the one that is here may have grown beyond the saved one
         if state["method"] is not None:
-            assert self.input_shape is not None
-            if self._method is None:
-                self._method = self._built(self.input_shape)
-            self._method.load_state_dict(state["method"])
+            if self.input_shape is None:
+                raise ValueError("the saved state has a method, but no input_shape")
+            n_features = state["method"]["model"]["head.weight"].shape[1]
+            method = self._built(self.input_shape, self.scale, n_features)
+            method.load_state_dict(state["method"])
+            self._method = method
 
-    def _begin(self, inputs: Tensor) -> None:
-        """Take from the first inputs what was left open."""
-        shape = tuple(inputs.shape[1:])
-        if self.scale is None:
-            self.scale = 1 / 255 if inputs.dtype == torch.uint8 else 1.0
-        if self._method is None:
-            self._method = self._built(shape)
-        self._method.model.scale = self.scale
-        self.input_shape, self.input_dtype = shape, inputs.dtype
+    def _begin(self, batch: Batch) -> None:
+        """Take from the first batch what was left open."""
+        shape, dtype, scale = tuple(batch.x.shape[1:]), batch.x.dtype, self.scale
+        if scale is None:
+            scale = 1 / 255 if dtype == torch.uint8 else 1.0
+        method = self._method or self._built(shape, scale)
+        if isinstance(method, ReplayMethod):
+            method.memory.check(batch)
+        method.model.scale = scale
+        self._method, self.scale, self.input_shape, self.input_dtype = method, scale, shape, dtype
 
     def _turn_to(self, tasks: list[int]) -> None:
         """End the running task if the samples are all of another; a mixed batch ends none."""
@@ -195,9 +209,15 @@ class Learner(Stateful):
             self.end_task()
         self.running_task = tasks[-1]
 
-    def _built(self, input_shape: tuple[int, ...]) -> Method:
-        scale = 1.0 if self.scale is None else self.scale
-        model = build_model(self.settings, input_shape, scale=scale, mean=self.mean, backbone=self._backbone)
+    def _built(self, input_shape: tuple[int, ...], scale: float | None, n_features: int | None = None) -> Method:
+        model = build_model(
+            self.settings,
+            input_shape,
+            scale=1.0 if scale is None else scale,
+            mean=self.mean,
+            backbone=self._backbone,
+            n_features=n_features,
+        )
         return build_method(self.settings, model.to(self.device))
 
     def _checked_inputs(self, x: Array) -> Tensor:
@@ -255,7 +275,7 @@ class Learner(Stateful):
             raise ValueError(
                 f"{verb} got no task, but the setting '{setting}' needs it: pass task=…, or build with setting='free'"
             )
-        tasks = _whole_numbers([task] * n if isinstance(task, int) else task, "task", n)
+        tasks = _whole_numbers(_for_each(task, n), "task", n)
         numbers = set(tasks.tolist())
         if min(numbers) < 0 or max(numbers) >= MAX_TASKS:
             raise ValueError(f"task {min(numbers)} to {max(numbers)}: number the tasks from 0 to {MAX_TASKS - 1}")
@@ -293,6 +313,21 @@ class DriftWatch:
         return {c: moved(now[self.y == c], self.then[self.y == c]) for c in sorted(set(self.y.tolist()))}
 
 
+class SavedLearner(BaseModel):
+    """What a file says of a learner beside its settings and its method."""
+
+    model_config = ConfigDict(strict=True)
+
+    own_backbone: bool
+    scale: float | None
+    mean: Any
+    input_shape: tuple[int, ...] | None
+    input_dtype: Literal["uint8", "float16", "bfloat16", "float32"] | None
+    n_observed: int
+    running_task: int | None
+    method: dict[str, Any] | None
+
+
 def load_learner(
     path: str | Path, *, backbone: nn.Module | None = None, device: str | torch.device = "cpu", trust_code: bool = False
 ) -> Learner:
@@ -316,11 +351,12 @@ def load_learner(
             )
         if state["own_backbone"] and backbone is None:
             raise ValueError(f"{path} was saved with a backbone of your own: pass it as load_learner(path, backbone=…)")
+        SavedLearner.model_validate({name: state[name] for name in SavedLearner.model_fields})
         _check_sizes(settings, state, backbone)
-        learner = Learner(backbone=backbone or "mlp", device=device)
+        learner = Learner(backbone="mlp" if backbone is None else backbone, device=device)
         learner.settings = settings
         learner.load_state_dict(state)
-    except (KeyError, TypeError, AttributeError, RuntimeError, ValidationError) as error:
+    except (LookupError, TypeError, AttributeError, RuntimeError, OverflowError, ValidationError) as error:
         raise CorruptCheckpoint(f"{path} is not the state of a learner: {error}") from error
     return learner
 
@@ -329,15 +365,29 @@ def _check_sizes(settings: LearnerSettings, state: State, own_backbone: nn.Modul
     """Compare the shapes that the settings lead to with those in the file, on torch's meta device."""
     if state["method"] is None:
         return
-    saved: dict[str, Tensor] = state["method"]["model"]
-    rows = len(saved["head.weight"])
+    saved: dict[str, Any] = state["method"]["model"]
+    rows, n_features = saved["head.weight"].shape
+    if n_features < 1:
+        raise ValueError(f"head.weight has shape {(rows, n_features)}: a row without features")
+    bias = saved.get("head.bias")
+    if bias is not None and bias.shape != (rows,):
+        raise ValueError(f"head.bias has shape {tuple(bias.shape)} for {rows} rows")
+    seen = saved["_extra_state"]["seen"]
+    if seen["setting"] != settings.setting or seen["table"].shape[1:] != (rows,):
+        raise ValueError(f"the classes seen are not those of a head of {rows} rows in the setting '{settings.setting}'")
     if (settings.n_classes or 1) > rows:
         raise ValueError(f"the settings ask for {settings.n_classes} classes, but the file holds {rows}")
+    if (memory := state["method"].get("memory")) is not None:
+        allowed = Memory(settings.memory)
+        if (memory["max_samples"], memory["max_bytes"]) != (allowed.max_samples, allowed.max_bytes):
+            raise ValueError(f"the memory saved is not one of {settings.memory}, as the settings say")
     if own_backbone is not None:
         return
     with torch.device("meta"):
-        expected = make("backbones", settings.backbone, tuple(state["input_shape"])).state_dict()
-    for name, tensor in expected.items():
+        backbone = make("backbones", settings.backbone, tuple(state["input_shape"]))
+    if backbone.n_features != n_features:
+        raise ValueError(f"head.weight has {n_features} features, but the settings lead to {backbone.n_features}")
+    for name, tensor in backbone.state_dict().items():
         found = saved.get(f"backbone.{name}")
         if found is None or found.shape != tensor.shape:
             shape = None if found is None else tuple(found.shape)
@@ -355,9 +405,11 @@ def _settings(method: str | dict[str, Any], backbone: Any, given: dict[str, Any]
     if not isinstance(backbone, nn.Module):
         fields["backbone"] = backbone
     try:
-        return LearnerSettings.model_validate({"method": part, **fields})
+        settings = LearnerSettings.model_validate({"method": part, **fields})
     except ValidationError as error:
         raise Unknown(readable(error)) from error
+    check_parts(settings)
+    return settings
 
 
 def readable(error: ValidationError) -> str:
@@ -379,6 +431,13 @@ def _as_tensor(value: Array, name: str) -> Tensor:
         return torch.as_tensor(array)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} cannot be read as numbers: {error}") from error
+
+
+def _for_each(task: int | Array, n: int) -> Array:
+    """One task for each of n samples, where one number is given for all."""
+    if isinstance(task, int | np.integer):
+        return [int(task) if not isinstance(task, bool) else task] * n
+    return task.expand(n) if isinstance(task, Tensor) and task.ndim == 0 else task
 
 
 def _whole_numbers(value: Array, name: str, n: int) -> Tensor:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from holdfast import Learner
 from holdfast.core.batch import Batch, join
 from holdfast.core.model import Model
 from holdfast.core.optimizers import make_optimizer
@@ -78,7 +79,7 @@ def test_pooled_weighting_counts_every_sample_once():
 
 def test_a_weighting_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="weighting"):
-        er(weighting="equla")
+        Learner("er", weighting="equla")
 
 
 @pytest.mark.parametrize("options", [{"replay_size": 0}, {"replay_size": 10}])

@@ -58,8 +58,7 @@ def read_checkpoint(path: Path) -> State:
         if not previous.exists():
             raise
         state = _read(previous)
-        if isinstance(error, CorruptCheckpoint):
-            warnings.warn(f"{error}; going on from the one before, {previous.name}", stacklevel=2)
+        warnings.warn(f"{error}; going on from the one before, {previous.name}", stacklevel=2)
         return state
 
 
@@ -89,7 +88,9 @@ def _read(path: Path) -> State:
         if _checksum(metadata["state"], tensors) != metadata.get("sha256"):
             raise CorruptCheckpoint(f"{path} is damaged: its checksum does not fit its content")
         state = _decoded(json.loads(metadata["state"]), tensors)
-    except (SafetensorError, KeyError, json.JSONDecodeError, RecursionError, UnicodeDecodeError) as error:
+    except CorruptCheckpoint:
+        raise
+    except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise CorruptCheckpoint(f"{path} is damaged: {error}") from error
     if not isinstance(state, dict):
         raise CorruptCheckpoint(f"{path} holds a {type(state).__name__}, not the state of a learner or a run")

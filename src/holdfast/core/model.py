@@ -153,10 +153,11 @@ class Model(nn.Module):
 @contextmanager
 def predicting(model: nn.Module) -> Iterator[None]:
     """Inside, the model neither keeps gradients nor changes its batch statistics."""
-    was_training = model.training
+    was_training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(was_training)
+        for module in was_training:
+            module.training = True

@@ -36,7 +36,7 @@ class Stateful:
                 f"missing {missing}, unknown {unknown}; load it with the version that saved it"
             )
         for name, saved in state.items():
-            object.__setattr__(self, name, _restored(current[name], saved))
+            object.__setattr__(self, name, _restored(current[name], saved, f"{type(self).__name__}.{name}"))
 
 
 def _saved(value: Any, path: str) -> Any:
@@ -53,7 +53,7 @@ def _plain_tree(value: Any, path: str) -> Any:
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, dict):
-        return {key: _plain_tree(item, f"{path}[{key!r}]") for key, item in value.items()}
+        return {_plain_key(key, path): _plain_tree(item, f"{path}[{key!r}]") for key, item in value.items()}
     if isinstance(value, list):
         return [_plain_tree(item, f"{path}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, tuple):
@@ -64,16 +64,37 @@ def _plain_tree(value: Any, path: str) -> Any:
     )
 
 
-def _restored(current: Any, saved: Any) -> Any:
+def _plain_key(key: Any, path: str) -> Any:
+    return _plain_tree(key, f"{path} key {key!r}")
+
+
+def _restored(current: Any, saved: Any, path: str) -> Any:
     if isinstance(current, torch.Generator):
         current.set_state(saved)
         return current
     if isinstance(current, Stateful | nn.Module | torch.optim.Optimizer):
-        current.load_state_dict(saved)
+        # A copy: an optimiser keeps the tensors that it is given.
+        current.load_state_dict(_copied(saved))
         return current
     if isinstance(current, Tensor) and isinstance(saved, Tensor):
         return saved.to(current.device, copy=True)
+    if not _same_kind(current, saved):
+        raise ValueError(f"{path} was saved as a {type(saved).__name__}, but here it is a {type(current).__name__}")
     return _copied(saved)
+
+
+def _same_kind(current: Any, saved: Any) -> bool:
+    """Whether a saved value can stand where the current one is.
+
+    None is what is not there yet. A dict in its place may be the state of an object, which cannot be made here.
+    """
+    numbers = (bool, int, float)
+    return (
+        saved is None
+        or (current is None and not isinstance(saved, dict))
+        or type(current) is type(saved)
+        or (isinstance(current, numbers) and isinstance(saved, numbers))
+    )
 
 
 def _copied(value: Any) -> Any:

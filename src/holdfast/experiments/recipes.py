@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from holdfast.build import PARTS, Part, Unknown, check_name, names, options_of
+from holdfast.build import PARTS, Part, Unknown, check_name, check_options, check_parts, names
 from holdfast.experiments.experiment import Experiment
 from holdfast.learner import readable
 
@@ -49,14 +49,12 @@ class Recipe:
             experiment = Experiment.model_validate(settings)
         except ValidationError as error:
             raise Unknown(f"in '{self.name}': {readable(error)}") from error
-        for field, kind in PARTS.items():
-            part: Part = getattr(experiment, field)
-            known = sorted(options_of(kind, part.name))
-            base = part.options.get("of") if field == "stream" else None
-            if base is not None:
-                known = ["of", *options_of(kind, base)]
-            for option in part.options:
-                check_name(option, known, among=f"the options of '{part.name}'")
+        check_parts(experiment)
+        stream = experiment.stream
+        if "of" in stream.options:  # joint takes the options of the stream that it joins
+            options = {name: value for name, value in stream.options.items() if name != "of"}
+            stream = Part(name=stream.options["of"], options=options)
+        check_options("streams", stream)
         return experiment
 
 

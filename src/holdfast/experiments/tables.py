@@ -31,6 +31,13 @@ def comparison(results: list[Result]) -> Rows:
     return header, lines
 
 
+def markdown(rows: Rows) -> str:
+    """The rows as a table in Markdown."""
+    header, lines = rows
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *lines])
+
+
 def matrix_rows(result: Result) -> Rows:
     """The accuracy matrix in per cent, a line for each task learned."""
     n_tests = len(result.accuracies[0])

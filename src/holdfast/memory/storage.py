@@ -83,6 +83,10 @@ class Memory(Stateful):
         """(len, …) what was stored beside each sample under `name`."""
         return self.columns[_EXTRA + name][: self.filled]
 
+    def check(self, batch: Batch) -> None:
+        """Raise if there is no room for samples like those of `batch`, even without extras."""
+        _capacity(self.max_samples, self.max_bytes, _columns(batch))
+
     def fit(self, batch: Batch) -> None:
         """Make the columns fit the samples of `batch`: allocate them, or widen an extra that has grown.
 

@@ -50,8 +50,8 @@ class DRR(ReplayMethod):
     distillation: float = 1.0
     classifier: Literal["head", "memory", "centroids"] = "head"
 
-    task_of_class: dict[int, int] = field(default_factory=dict)
-    _means: Tensor | None = None  # of the classes, until the next batch
+    task_of_class: dict[int, int] = field(default_factory=dict, init=False)
+    _means: Tensor | None = field(default=None, init=False)  # of the classes, until the next batch
 
     def observe(self, batch: Batch) -> float:
         self.task_of_class.update(zip(batch.y.tolist(), batch.task.tolist(), strict=True))

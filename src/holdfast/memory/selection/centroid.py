@@ -40,14 +40,14 @@ class Centroid(Selection):
     max_centroids: int | None = None
 
     # By task: (k, d) centroids, (k,) samples seen by each, (k,) its class.
-    centres: dict[int, Tensor] = field(default_factory=dict)
-    counts: dict[int, Tensor] = field(default_factory=dict)
-    classes: dict[int, Tensor] = field(default_factory=dict)
+    centres: dict[int, Tensor] = field(default_factory=dict, init=False)
+    counts: dict[int, Tensor] = field(default_factory=dict, init=False)
+    classes: dict[int, Tensor] = field(default_factory=dict, init=False)
     # By task and class: samples seen, their mean, and the sum of their squared distances to it.
-    seen: dict[Key, int] = field(default_factory=dict)
-    means: dict[Key, Tensor] = field(default_factory=dict)
-    spreads: dict[Key, float] = field(default_factory=dict)
-    n_classes: int = 0  # |C|, each class counted in each task
+    seen: dict[Key, int] = field(default_factory=dict, init=False)
+    means: dict[Key, Tensor] = field(default_factory=dict, init=False)
+    spreads: dict[Key, float] = field(default_factory=dict, init=False)
+    n_classes: int = field(default_factory=int, init=False)  # |C|, each class counted in each task
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -14,7 +14,7 @@ from holdfast.memory.storage import Memory
 class Reservoir(Selection):
     """Every sample of the stream is equally likely to be in memory (Vitter, ACM TOMS 1985)."""
 
-    offered: int = 0  # samples shown to this policy so far
+    offered: int = field(default_factory=int, init=False)  # samples shown to this policy so far
 
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
         uniform = torch.rand(len(batch), generator=memory.rng, dtype=torch.float64).tolist()

@@ -20,8 +20,8 @@ class Ring(Selection):
     """
 
     per_class: int | None = None
-    slots_by_key: dict[Key, list[int]] = field(default_factory=dict)  # oldest first
-    rearranged: int = 0  # of memory, when last seen
+    slots_by_key: dict[Key, list[int]] = field(default_factory=dict, init=False)  # oldest first
+    rearranged: int = field(default_factory=int, init=False)  # of memory, when last seen
 
     def __post_init__(self) -> None:
         if self.per_class is not None and self.per_class < 1:

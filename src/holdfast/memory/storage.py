@@ -83,6 +83,10 @@ class Memory(Stateful):
         """(len, …) what was stored beside each sample under `name`."""
         return self.columns[_EXTRA + name][: self.filled]
 
+    def column(self, name: str) -> Tensor:
+        """(capacity, …) the same of all slots, filled or not."""
+        return self.columns[_EXTRA + name]
+
     def check(self, batch: Batch) -> None:
         """Raise if there is no room for samples like those of `batch`, even without extras."""
         _capacity(self.max_samples, self.max_bytes, _columns(batch))

@@ -159,10 +159,7 @@ class DRR(ReplayMethod):
         if self.classifier == "centroids":
             if not isinstance(self.selection, Centroid):
                 raise ValueError("classifier='centroids' needs selection='centroid': use that, or classifier='memory'")
-            centres, counts, classes = (
-                torch.cat(list(parts.values()))
-                for parts in (self.selection.centres, self.selection.counts, self.selection.classes)
-            )
-            return class_means(centres, classes, n_classes, counts)
+            centres, classes, n_seen = (part.to(self.model.device) for part in self.selection.all_centroids())
+            return class_means(centres, classes, n_classes, n_seen)
         features = torch.cat([self.model.features(part) for part in torch.split(self.memory.x, EMBED_SIZE)])
         return class_means(features, self.memory.y, n_classes)

@@ -9,6 +9,8 @@ from holdfast.core.model import Model
 from holdfast.core.state import Stateful
 from holdfast.memory.storage import Memory
 
+Key = tuple[int, int]  # task and class: the ten digits of one permutation are not those of another
+
 
 class Selection(Stateful):
     """Decides which samples of the stream memory keeps; all its randomness comes from `memory.rng`."""
@@ -20,6 +22,19 @@ class Selection(Stateful):
     @abstractmethod
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
         """Take what is wanted of `batch`, which the model has just learned, into memory."""
+
+
+def keys_of(samples: Batch | Memory) -> list[Key]:
+    """The task and class of each sample."""
+    return list(zip(samples.task.tolist(), samples.y.tolist(), strict=True))
+
+
+def slots_by_key(memory: Memory) -> dict[Key, list[int]]:
+    """The slots that each class of each task has."""
+    found: dict[Key, list[int]] = {}
+    for slot, key in enumerate(keys_of(memory)):
+        found.setdefault(key, []).append(slot)
+    return found
 
 
 def place(memory: Memory, batch: Batch, sample_by_slot: dict[int, int]) -> None:

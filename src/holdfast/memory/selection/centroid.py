@@ -1,18 +1,20 @@
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
-from holdfast.memory.selection._base import Selection
+from holdfast.memory.selection._base import Key, Selection, keys_of, place, slots_by_key
 from holdfast.memory.storage import Memory
 
-Key = tuple[int, int]  # task and class
 FEATURE, OWNER = "feature", "centroid"  # what is kept beside a sample
+Array = NDArray[Any]
 
 
 @dataclass(eq=False)
@@ -39,15 +41,15 @@ class Centroid(Selection):
     relative: bool = False
     max_centroids: int | None = None
 
-    # By task: (k, d) centroids, (k,) samples seen by each, (k,) its class.
-    centres: dict[int, Tensor] = field(default_factory=dict, init=False)
-    counts: dict[int, Tensor] = field(default_factory=dict, init=False)
-    classes: dict[int, Tensor] = field(default_factory=dict, init=False)
-    # By task and class: samples seen, their mean, and the sum of their squared distances to it.
+    # By task and class: centroids, in the first rows of (≥ k, d), and N, the samples that each has seen.
+    centres: dict[Key, Tensor] = field(default_factory=dict, init=False)
+    counts: dict[Key, list[int]] = field(default_factory=dict, init=False)
+    # Samples seen, their mean, and the sum of their squared distances to it.
     seen: dict[Key, int] = field(default_factory=dict, init=False)
     means: dict[Key, Tensor] = field(default_factory=dict, init=False)
-    spreads: dict[Key, float] = field(default_factory=dict, init=False)
-    n_classes: int = field(default_factory=int, init=False)  # |C|, each class counted in each task
+    squares: dict[Key, float] = field(default_factory=dict, init=False)
+    slots_by_key: dict[Key, list[int]] = field(default_factory=dict, init=False)
+    rearranged: int = field(default_factory=int, init=False)  # of memory, when last seen
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0:
@@ -63,134 +65,125 @@ class Centroid(Selection):
         return batch.with_extra(**{FEATURE: feature, OWNER: torch.zeros_like(batch.y)})
 
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
+        if memory.rearranged != self.rearranged:
+            self._look_again(memory)
         uniform = torch.rand(len(batch), generator=memory.rng, dtype=torch.float64).tolist()
-        keys = list(zip(batch.task.tolist(), batch.y.tolist(), strict=True))
-        for rows in _rounds(keys):
-            task = keys[rows[0]][0]
-            owners, counts = self._assign(task, batch.y[rows], batch.extra[FEATURE][rows])
-            for row, owner, count in zip(rows, owners, counts, strict=True):
-                key = keys[row]
-                if self.seen[key] == 1:
-                    self.n_classes += 1
-                    self._trim(memory)
-                if uniform[row] < count / self.seen[key] or (self.fill_first and self._has_room(memory, key)):
-                    self._keep(memory, batch[row : row + 1], key, owner)
+        # On arrays as small as these NumPy is several times faster. On a CPU these are the columns themselves.
+        features: Array = batch.extra[FEATURE].cpu().numpy()
+        stored: Array = memory.column(FEATURE).cpu().numpy()
+        owners: Array = memory.column(OWNER).cpu().numpy()
+        owner_by_row = np.zeros(len(batch), np.int64)
+        sample_by_slot: dict[int, int] = {}
+        n_filled, n_classes = len(memory), len(self.counts)
+
+        for row, key in enumerate(keys_of(batch)):
+            f = features[row]
+            i = owner_by_row[row] = self._assign(key, f)
+            slots = self.slots_by_key.setdefault(key, [])
+            share = self.share(memory)
+            drawn = uniform[row] < self.counts[key][i] / self.seen[key]
+            if not drawn and not (self.fill_first and len(slots) < share):
+                continue
+            slot: int | None
+            if len(slots) >= share:
+                slot = self._victim(key, i, f, stored, owners)
+            elif n_filled < memory.capacity:
+                slot, n_filled = n_filled, n_filled + 1
+                slots.append(slot)
+            else:  # a new class in a full memory: the largest gives a slot up
+                slot = self._taken_from_the_largest(stored, owners)
+                slots.append(slot)
+            if slot is not None:
+                sample_by_slot[slot] = row
+                stored[slot], owners[slot] = f, i
+
+        owner = torch.from_numpy(owner_by_row).to(batch.y.device)
+        place(memory, batch.with_extra(**{OWNER: owner}), sample_by_slot)
+        if len(self.counts) > n_classes:
+            self._trim(memory)
 
     def share(self, memory: Memory) -> int:
         """Slots of each class: m / |C|, or the fixed number."""
-        return self.per_class or max(1, memory.capacity // self.n_classes)
+        return self.per_class or max(1, memory.capacity // len(self.counts))
 
-    def _assign(self, task: int, y: Tensor, feature: Tensor) -> tuple[list[int], list[int]]:
-        """The centroid of each sample, opened or moved for it, and how many samples that has seen.
+    def all_centroids(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(k, d) the centroids of all classes, (k,) the class of each, and (k,) how many samples it has seen."""
+        centres = [self.centres[key][: len(counts)] for key, counts in self.counts.items()]
+        classes = [key[1] for key, counts in self.counts.items() for _ in counts]
+        seen = [n for counts in self.counts.values() for n in counts]
+        return torch.cat(centres), torch.tensor(classes), torch.tensor(seen)
 
-        The samples are of one task and of different classes, so that none changes what another finds.
-        """
-        if task not in self.centres:
-            self.centres[task] = feature[:0].clone()
-            self.counts[task], self.classes[task] = y[:0].clone(), y[:0].clone()
-        keys = [(task, label) for label in y.tolist()]
-        self._note(keys, feature)
+    def _assign(self, key: Key, f: Array) -> int:
+        """The centroid of a sample with features f (d,), opened or moved for it."""
+        counts = self.counts.setdefault(key, [])
+        self.seen[key] = self.seen.get(key, 0) + 1
+        epsilon = self.epsilon * self._spread(key, f) if self.relative else self.epsilon
+        if counts:
+            centres: Array = self.centres[key].numpy()
+            distances = _norms(centres[: len(counts)] - f)
+            i = int(distances.argmin())
+            if distances[i] <= epsilon or len(counts) == self.max_centroids:
+                centres[i] = (counts[i] * centres[i] + f) / (counts[i] + 1)
+                counts[i] += 1
+                return i
+        self._open(key, f)
+        return len(counts) - 1
 
-        other_class = self.classes[task] != y[:, None]
-        distance = _distances(feature, self.centres[task]).masked_fill(other_class, torch.inf)
-        opens = torch.ones_like(y, dtype=torch.bool)
-        owner = torch.zeros_like(y)
-        if distance.shape[1]:
-            nearest, owner = distance.min(dim=1)
-            opens = nearest > self._thresholds(keys, nearest)
-            if self.max_centroids is not None:
-                n_open = (~other_class).sum(dim=1)
-                opens &= (n_open < self.max_centroids) | (n_open == 0)
+    def _open(self, key: Key, f: Array) -> None:
+        counts = self.counts[key]
+        if not counts:
+            self.centres[key] = torch.zeros(4, len(f))
+        elif len(counts) == len(self.centres[key]):  # twice the room, so that opening many costs little each
+            self.centres[key] = torch.cat([self.centres[key], torch.zeros_like(self.centres[key])])
+        self.centres[key][len(counts)] = torch.from_numpy(f)
+        counts.append(1)
 
-        joins = ~opens
-        i = owner[joins]
-        n = self.counts[task][i][:, None]
-        self.centres[task][i] = (n * self.centres[task][i] + feature[joins]) / (n + 1)
-        self.counts[task][i] += 1
+    def _spread(self, key: Key, f: Array) -> float:
+        """The class's root-mean-square distance to its mean, f included (Welford)."""
+        mean: Array = self.means.setdefault(key, torch.zeros(len(f))).numpy()
+        step = f - mean
+        mean += step / self.seen[key]
+        self.squares[key] = self.squares.get(key, 0.0) + float(step @ (f - mean))
+        return float((self.squares[key] / self.seen[key]) ** 0.5)
 
-        if bool(opens.any()):
-            first = len(self.classes[task])
-            self.centres[task] = torch.cat([self.centres[task], feature[opens]])
-            self.counts[task] = torch.cat([self.counts[task], torch.ones_like(y[opens])])
-            self.classes[task] = torch.cat([self.classes[task], y[opens]])
-            owner[opens] = torch.arange(first, len(self.classes[task]), device=owner.device)
-        return owner.tolist(), self.counts[task][owner].tolist()
+    def _victim(self, key: Key, i: int, f: Array, stored: Array, owners: Array) -> int | None:
+        """The slot of the member of centroid i that is farthest from it; None if that is the newcomer f itself."""
+        rivals = [slot for slot in self.slots_by_key[key] if owners[slot] == i]
+        if not rivals:  # a centroid without a member would never get one: the whole class is looked at
+            return self._farthest(key, stored, owners)
+        centre: Array = self.centres[key][i].numpy()
+        distances = _norms(stored[rivals] - centre)
+        farthest = int(distances.argmax())
+        return rivals[farthest] if _norms((f - centre)[None])[0] < distances[farthest] else None
 
-    def _note(self, keys: list[Key], feature: Tensor) -> None:
-        """Count the samples of each class and, where ε depends on it, follow the class's spread (Welford)."""
-        for key, f in zip(keys, feature, strict=True):
-            self.seen[key] = self.seen.get(key, 0) + 1
-            if self.relative:
-                mean = self.means.get(key, torch.zeros_like(f))
-                step = f - mean
-                self.means[key] = mean + step / self.seen[key]
-                self.spreads[key] = self.spreads.get(key, 0.0) + float(step @ (f - self.means[key]))
+    def _farthest(self, key: Key, stored: Array, owners: Array) -> int:
+        """The slot of a class whose stored features are farthest from their own centroid."""
+        slots = self.slots_by_key[key]
+        centres: Array = self.centres[key].numpy()
+        return slots[int(_norms(stored[slots] - centres[owners[slots]]).argmax())]
 
-    def _thresholds(self, keys: list[Key], like: Tensor) -> Tensor | float:
-        if not self.relative:
-            return self.epsilon
-        spreads = [(self.spreads[key] / self.seen[key]) ** 0.5 for key in keys]
-        return self.epsilon * torch.tensor(spreads, dtype=like.dtype, device=like.device)
-
-    def _keep(self, memory: Memory, sample: Batch, key: Key, owner: int) -> None:
-        """Store a sample; if that makes its class exceed its share, the farthest of its centroid leaves."""
-        sample.extra[OWNER].fill_(owner)
-        slots = _slots_of(memory, key)
-        if len(slots) < self.share(memory):
-            if len(memory) < memory.capacity:
-                memory.add(sample)
-            else:  # more classes than slots: the largest class gives one up
-                memory.write([self._farthest(memory, _slots_of(memory, _largest(memory)))], sample)
-            return
-        rivals = slots[memory.extra(OWNER)[slots] == owner]
-        # A centroid without a member would never get one: then the whole class is looked at.
-        victim = self._farthest(memory, rivals if len(rivals) else slots)
-        newcomer = float((sample.extra[FEATURE][0] - self.centres[key[0]][owner]).norm())
-        if not len(rivals) or newcomer < float(self._own_distances(memory, rivals).max()):
-            memory.write([victim], sample)
+    def _taken_from_the_largest(self, stored: Array, owners: Array) -> int:
+        largest = max(self.slots_by_key, key=lambda key: len(self.slots_by_key[key]))
+        slot = self._farthest(largest, stored, owners)
+        self.slots_by_key[largest].remove(slot)
+        return slot
 
     def _trim(self, memory: Memory) -> None:
         """Bring every class down to its share, which a new class has made smaller; the farthest leave first."""
-        if self.per_class is not None:
-            return
         share = self.share(memory)
-        for key in list(self.seen):
-            while len(slots := _slots_of(memory, key)) > share:
-                memory.remove(self._farthest(memory, slots))
+        for key in self.counts:
+            while len(self.slots_by_key[key]) > share:
+                stored, owners = memory.column(FEATURE).cpu().numpy(), memory.column(OWNER).cpu().numpy()
+                memory.remove(self._farthest(key, stored, owners))
+                self._look_again(memory)
 
-    def _has_room(self, memory: Memory, key: Key) -> bool:
-        return len(_slots_of(memory, key)) < self.share(memory)
-
-    def _farthest(self, memory: Memory, slots: Tensor) -> int:
-        """The slot, of one class, whose stored features are farthest from the centroid of their own."""
-        return int(slots[self._own_distances(memory, slots).argmax()])
-
-    def _own_distances(self, memory: Memory, slots: Tensor) -> Tensor:
-        task = int(memory.task[slots[0]])
-        centres = self.centres[task][memory.extra(OWNER)[slots]]
-        distances: Tensor = torch.linalg.vector_norm(memory.extra(FEATURE)[slots] - centres, dim=1)
-        return distances
+    def _look_again(self, memory: Memory) -> None:
+        """Find the slots of each class after samples were moved."""
+        self.slots_by_key = {key: [] for key in self.counts} | slots_by_key(memory)
+        self.rearranged = memory.rearranged
 
 
-def _rounds(keys: list[Key]) -> list[list[int]]:
-    """Rows in groups of one task without a class twice, each class's rows in order: what can be done at once."""
-    rounds: dict[tuple[int, int], list[int]] = {}
-    occurrences: dict[Key, int] = {}
-    for row, key in enumerate(keys):
-        n = occurrences[key] = occurrences.get(key, 0) + 1
-        rounds.setdefault((key[0], n), []).append(row)
-    return list(rounds.values())
-
-
-def _slots_of(memory: Memory, key: Key) -> Tensor:
-    return ((memory.task == key[0]) & (memory.y == key[1])).nonzero().flatten()
-
-
-def _largest(memory: Memory) -> Key:
-    keys = Counter(zip(memory.task.tolist(), memory.y.tolist(), strict=True))
-    return keys.most_common(1)[0][0]
-
-
-def _distances(a: Tensor, b: Tensor) -> Tensor:
-    """(n, k) Euclidean distances between the rows of a (n, d) and b (k, d), as one matrix product."""
-    return torch.cdist(a, b, compute_mode="use_mm_for_euclid_dist")
+def _norms(rows: Array) -> Array:
+    """(n,) the length of each row (n, d)."""
+    norms: Array = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return norms

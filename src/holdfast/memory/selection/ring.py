@@ -4,10 +4,8 @@ from dataclasses import dataclass, field
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
-from holdfast.memory.selection._base import Selection, place
+from holdfast.memory.selection._base import Key, Selection, keys_of, place, slots_by_key
 from holdfast.memory.storage import Memory
-
-Key = tuple[int, int]  # task and class: the ten digits of one permutation are not those of another
 
 
 @dataclass(eq=False)
@@ -32,7 +30,7 @@ class Ring(Selection):
             self._look_again(memory)
         n_filled = len(memory)
         sample_by_slot: dict[int, int] = {}
-        for i, key in enumerate(zip(batch.task.tolist(), batch.y.tolist(), strict=True)):
+        for i, key in enumerate(keys_of(batch)):
             ring = self.slots_by_key.setdefault(key, [])
             share = self.per_class or max(1, memory.capacity // len(self.slots_by_key))
             if len(ring) < share and n_filled < memory.capacity:
@@ -46,7 +44,5 @@ class Ring(Selection):
 
     def _look_again(self, memory: Memory) -> None:
         """Find the slots of each class after memory has moved samples; their age is then not known."""
-        self.slots_by_key = {key: [] for key in self.slots_by_key}
-        for slot, key in enumerate(zip(memory.task.tolist(), memory.y.tolist(), strict=True)):
-            self.slots_by_key[key].append(slot)
+        self.slots_by_key = {key: [] for key in self.slots_by_key} | slots_by_key(memory)
         self.rearranged = memory.rearranged

@@ -1,10 +1,11 @@
-"""How much slower is an online step here than the same arithmetic written by hand?
+"""How much slower is an online step here than the same arithmetic written by hand, and DRR's than ER's?
 
-    python benchmarks/step.py [--steps 2000] [--rounds 9]
+    python benchmarks/step.py [--steps 2000] [--rounds 9] [--replay 10]
 
-Experience replay with an MLP 784-256-256-10: ten new samples and ten from memory, SGD, one thread. Both sides do the
-same forward and backward passes, draw from a memory of 1,000 without replacement, and write the new samples into
-it. They take turns in one process, so that a busy machine slows both; the ratio is that of the medians over rounds.
+An MLP 784-256-256-10, ten new samples and some from memory, SGD, one thread. The loop by hand is experience replay: it
+does the same forward and backward passes as `er`, draws from a memory of 1,000 without replacement, and writes the new
+samples into it. All take turns in one process, so that a busy machine slows them alike; ratios are of the medians over
+rounds.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast import Learner
+from holdfast.methods._base import ReplayMethod
 
-BATCH, REPLAY, CAPACITY, N_INPUTS, N_CLASSES = 10, 10, 1000, 784, 10
+BATCH, CAPACITY, N_INPUTS, N_CLASSES = 10, 1000, 784, 10
 
 
-def by_hand(x: Tensor, y: Tensor) -> float:
+def by_hand(x: Tensor, y: Tensor, replay: int) -> float:
     """Seconds for a plain loop of experience replay over batches x (steps, n, 784), y (steps, n)."""
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -37,7 +39,7 @@ def by_hand(x: Tensor, y: Tensor) -> float:
         filled = min(seen, CAPACITY)
         loss = F.cross_entropy(model(new_x.float() / 255), new_y)
         if filled:
-            drawn = torch.randperm(filled)[:REPLAY]
+            drawn = torch.randperm(filled)[:replay]
             loss = F.cross_entropy(model(memory_x[drawn].float() / 255), memory_y[drawn]) + loss
         optimizer.zero_grad()
         loss.backward()
@@ -51,33 +53,63 @@ def by_hand(x: Tensor, y: Tensor) -> float:
     return time.perf_counter() - started
 
 
-def holdfast(x: Tensor, y: Tensor) -> float:
-    """Seconds for the same with a Learner, checks at the door included."""
-    learner = Learner("er", n_classes=N_CLASSES, input_shape=(N_INPUTS,), memory=CAPACITY, replay_size=REPLAY, lr=0.1)
+def holdfast(method: str, x: Tensor, y: Tensor, replay: int) -> tuple[float, float]:
+    """Seconds for a Learner, checks at the door included, and how many of them its selection took."""
+    selection = "centroid" if method == "drr" else "reservoir"
+    learner = Learner(
+        method,
+        n_classes=N_CLASSES,
+        input_shape=(N_INPUTS,),
+        memory=CAPACITY,
+        selection=selection,
+        replay_size=replay,
+        lr=0.1,
+    )
+    assert isinstance(learner.method, ReplayMethod)
+    update, selecting = learner.method.selection.update, 0.0
+
+    def timed_update(*arguments: object) -> None:
+        nonlocal selecting
+        began = time.perf_counter()
+        update(*arguments)  # type: ignore[arg-type]
+        selecting += time.perf_counter() - began
+
+    learner.method.selection.update = timed_update  # type: ignore[method-assign, assignment]
     started = time.perf_counter()
     for new_x, new_y in zip(x, y, strict=True):
         learner.observe(new_x, new_y)
-    return time.perf_counter() - started
+    return time.perf_counter() - started, selecting
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--replay", type=int, default=10)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
-    x = torch.randint(256, (arguments.steps, BATCH, N_INPUTS), dtype=torch.uint8, generator=generator)
+    # Digits would do, but have to be there: clouds of bytes around a centre for each class learn alike.
     y = torch.randint(N_CLASSES, (arguments.steps, BATCH), generator=generator)
-    by_hand(x[:100], y[:100]), holdfast(x[:100], y[:100])  # warm up
-    hand_seconds, our_seconds = [], []
+    centres = torch.randint(256, (N_CLASSES, N_INPUTS), generator=generator)
+    noise = torch.randint(-100, 101, (arguments.steps, BATCH, N_INPUTS), generator=generator)
+    x = (centres[y] + noise).clamp(0, 255).to(torch.uint8)
+
+    by_hand(x[:100], y[:100], arguments.replay)  # warm up
+    seconds: dict[str, list[float]] = {"by hand": [], "er": [], "drr": [], "cos": []}
     for _ in range(arguments.rounds):
-        hand_seconds.append(by_hand(x, y))
-        our_seconds.append(holdfast(x, y))
-    hand, ours = (1e6 * statistics.median(s) / arguments.steps for s in (hand_seconds, our_seconds))
-    print(f"by hand  {hand:7.1f} µs a step")
-    print(f"holdfast {ours:7.1f} µs a step")
-    print(f"ratio    {ours / hand:7.3f}")
+        seconds["by hand"].append(by_hand(x, y, arguments.replay))
+        seconds["er"].append(holdfast("er", x, y, arguments.replay)[0])
+        in_all, selecting = holdfast("drr", x, y, arguments.replay)
+        seconds["drr"].append(in_all)
+        seconds["cos"].append(selecting)
+    median = {name: 1e6 * statistics.median(times) / arguments.steps for name, times in seconds.items()}
+    print(f"{BATCH} new samples and {arguments.replay} replayed, {arguments.rounds} rounds of {arguments.steps} steps")
+    for name in ("by hand", "er", "drr"):
+        print(f"{name:<8} {median[name]:8.1f} µs a step")
+    print(f"ratio    {median['er'] / median['by hand']:8.3f} er to by hand")
+    share = median["cos"] / median["drr"]
+    print(f"drr      {median['drr'] / median['er']:8.3f} times er, {share:.1%} of it its selection")
 
 
 if __name__ == "__main__":

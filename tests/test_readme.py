@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
+from holdfast.build import names
+from holdfast.experiments.results import ResultStore
+from holdfast.experiments.tables import comparison, markdown
+
+ROOT = Path(__file__).parents[1]
+README, RESULTS = ROOT / "README.md", ROOT / "results"
 
 
 def test_the_readmes_example_runs_and_has_learned_its_stream(tmp_path, monkeypatch, capsys):
@@ -21,8 +26,17 @@ def test_the_readmes_example_runs_and_has_learned_its_stream(tmp_path, monkeypat
 
 @pytest.mark.parametrize("kind", ["methods", "selections", "retrievals", "streams", "backbones"])
 def test_the_readmes_table_names_all_there_is(kind):
-    from holdfast.build import names
-
     (row,) = re.findall(rf"^\| {kind} \|(.*)\|$", README.read_text(), flags=re.MULTILINE)
     for name in names(kind):
         assert f"`{name}`" in row
+
+
+@pytest.mark.parametrize("benchmark", sorted(path.name for path in RESULTS.iterdir() if (path / "er").exists()))
+def test_the_readmes_tables_are_those_of_the_stored_results(benchmark):
+    results = ResultStore(RESULTS / benchmark).results()
+    assert markdown(comparison(results)) in README.read_text()
+
+
+def test_the_readmes_ratio_is_the_one_stored():
+    (ratio,) = re.findall(r"ratio +(\d+\.\d+)", (RESULTS / "step.txt").read_text())
+    assert f"took {ratio} times as long" in README.read_text()

@@ -110,9 +110,10 @@ class Learner(Stateful):
         batch = Batch(inputs, classes, tasks)
         if self.device.type != "cpu":
             batch = batch.to(self.device)
-        if n_classes > method.model.head.n_classes:
+        seen = method.model.seen
+        if n_classes > seen.n_classes:
             method.grow(n_classes)
-        method.model.seen.add(batch.y, batch.task)
+        seen.add(batch.y, batch.task)
         loss = method.observe(batch)
         self.n_observed += 1
         for watcher in self._watchers:
@@ -442,10 +443,12 @@ def _for_each(task: int | Array, n: int) -> Array:
 
 def _whole_numbers(value: Array, name: str, n: int) -> Tensor:
     numbers = _as_tensor(value, name)
-    if tuple(numbers.shape) != (n,):
+    if numbers.shape != (n,):
         raise ValueError(f"{name} has shape {tuple(numbers.shape)} for {n} samples: give ({n},), one number a sample")
     if n == 0:
         raise ValueError(f"{name} is empty: give at least one")
+    if numbers.dtype == torch.int64:
+        return numbers
     if numbers.dtype == torch.bool or numbers.is_complex():
         raise ValueError(f"{name} has dtype {_short(numbers.dtype)}: give whole numbers")
     whole = numbers.to(torch.int64)

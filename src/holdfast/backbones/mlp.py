@@ -22,7 +22,8 @@ class Mlp(Backbone):
         self.n_features = widths[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.flatten(1)
+        if x.ndim > 2:
+            x = x.flatten(1)
         for layer in self.layers:
             x = torch.relu(layer(x))
         return x

@@ -35,7 +35,7 @@ class Head(nn.Module):
 
     @property
     def n_classes(self) -> int:
-        return len(self.weight)
+        return self.weight.shape[0]
 
     def _rows(self, n_rows: int, n_features: int) -> Tensor:
         bound = n_features**-0.5  # as torch initialises a linear layer
@@ -106,7 +106,7 @@ class Model(nn.Module):
 
     def prepare(self, x: Tensor) -> Tensor:
         """Raw inputs as the backbone wants them."""
-        x = x.to(self.head.weight.dtype)
+        x = x.float()
         if self.scale != 1:
             x = x * self.scale
         return x - self.mean if self.has_mean else x

@@ -53,7 +53,7 @@ class Memory(Stateful):
     @property
     def capacity(self) -> int:
         """Slots, filled or not; known once the first sample was fitted."""
-        return len(self.columns["y"]) if self.columns else 0
+        return self.columns["y"].shape[0] if self.columns else 0
 
     @property
     def bytes_per_sample(self) -> int:
@@ -100,7 +100,6 @@ class Memory(Stateful):
         columns = _columns(batch)
         if not self.columns:
             self._allocate(columns)
-            return
         if columns.keys() != self.columns.keys():
             raise ValueError(
                 f"a sample comes with {sorted(columns)}, but memory keeps {sorted(self.columns)}: "
@@ -125,10 +124,9 @@ class Memory(Stateful):
 
     def write(self, slots: Sequence[int], batch: Batch) -> None:
         """Put the samples of `batch` over those in `slots`, all different."""
-        index = torch.tensor(slots, dtype=torch.int64)
         if len(slots) != len(batch) or (len(slots) and not 0 <= min(slots) <= max(slots) < self.filled):
             raise ValueError(f"slots {list(slots)} for {len(batch)} samples: give one filled slot a sample")
-        index = index.to(self.device)
+        index = torch.tensor(slots, dtype=torch.int64, device=self.device)
         for name, column in _columns(batch).items():
             self.columns[name].index_copy_(0, index, column)
 

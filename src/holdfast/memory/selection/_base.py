@@ -42,6 +42,8 @@ def place(memory: Memory, batch: Batch, sample_by_slot: dict[int, int]) -> None:
 
     Slots from `len(memory)` on are new ones, given without a gap.
     """
+    if not sample_by_slot:
+        return
     n_filled = len(memory)
     over = {slot: sample for slot, sample in sample_by_slot.items() if slot < n_filled}
     if over:

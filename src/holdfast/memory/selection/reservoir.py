@@ -18,14 +18,14 @@ class Reservoir(Selection):
 
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
         uniform = torch.rand(len(batch), generator=memory.rng, dtype=torch.float64).tolist()
-        n_filled = len(memory)
+        n_filled, capacity = len(memory), memory.capacity
         sample_by_slot: dict[int, int] = {}
         for i, u in enumerate(uniform):
             self.offered += 1
-            if n_filled < memory.capacity:
+            if n_filled < capacity:
                 slot, n_filled = n_filled, n_filled + 1
             else:
                 slot = int(u * self.offered)
-            if slot < memory.capacity:
+            if slot < capacity:
                 sample_by_slot[slot] = i
         place(memory, batch, sample_by_slot)

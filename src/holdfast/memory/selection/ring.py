@@ -28,12 +28,12 @@ class Ring(Selection):
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
         if memory.rearranged != self.rearranged:
             self._look_again(memory)
-        n_filled = len(memory)
+        n_filled, capacity = len(memory), memory.capacity
         sample_by_slot: dict[int, int] = {}
         for i, key in enumerate(keys_of(batch)):
             ring = self.slots_by_key.setdefault(key, [])
-            share = self.per_class or max(1, memory.capacity // len(self.slots_by_key))
-            if len(ring) < share and n_filled < memory.capacity:
+            share = self.per_class or max(1, capacity // len(self.slots_by_key))
+            if len(ring) < share and n_filled < capacity:
                 slot, n_filled = n_filled, n_filled + 1
             else:
                 giver = ring if len(ring) >= share else max(self.slots_by_key.values(), key=len)

@@ -35,3 +35,8 @@ def real_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with FileLock(session / "data.lock"):
         subprocess.run([sys.executable, str(maker), str(folder)], check=True, stdout=subprocess.DEVNULL)
     return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that take minutes come first, so that no worker is left with them at the end."""
+    items.sort(key=lambda item: "test_real_data.py" not in item.nodeid)

@@ -8,22 +8,49 @@ import shlex
 import signal
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from holdfast.cli import main
+
 SMALL = ["--set", "stream.n_tasks=2", "--set", "stream.samples_per_task=100"]
 
 
-def holdfast(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Call the command in `cwd`; what it prints is text."""
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
+@dataclass
+class Done:
+    """What a command printed, and its exit code."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def test_run_prints_what_papers_hide_then_the_numbers_and_the_place(tmp_path):
-    done = holdfast("run", "permuted_digits", "--method", "er", "--seed", "7", *SMALL, cwd=tmp_path)
+@pytest.fixture
+def holdfast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """Calls the command in `tmp_path`. In this process, since importing torch takes longer than all the rest."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # the command sets its own
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def call(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["holdfast", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return Done(int(ended.value.code or 0), printed.out, printed.err)
+
+    return call
+
+
+def test_run_prints_what_papers_hide_then_the_numbers_and_the_place(tmp_path, holdfast):
+    done = holdfast("run", "permuted_digits", "--method", "er", "--seed", "7", *SMALL)
     assert done.returncode == 0, done.stderr
     for fact in ("setting", "tasks", "batch", "1 step a batch", "pre-training", "replay", "memory", "seed", "versions"):
         assert fact in done.stdout
@@ -34,36 +61,36 @@ def test_run_prints_what_papers_hide_then_the_numbers_and_the_place(tmp_path):
     assert "\x1b" not in done.stdout + done.stderr, "escape codes where there is no terminal"
 
 
-def test_compare_ends_with_a_table_and_a_second_time_skips_what_is_finished(tmp_path):
-    first = holdfast("compare", "permuted_digits", *SMALL, cwd=tmp_path)
+def test_compare_ends_with_a_table_and_a_second_time_skips_what_is_finished(holdfast):
+    first = holdfast("compare", "permuted_digits", *SMALL)
     assert first.returncode == 0, first.stderr
     table = first.stdout[first.stdout.index("method    A_T") :]
     assert all(word in table for word in ("A_T", "F_T", "LTR", "seconds", "finetune", "er"))
     assert "written to runs/permuted_digits" in first.stdout
-    second = holdfast("compare", "permuted_digits", *SMALL, cwd=tmp_path)
-    assert second.stdout.count("finished before, skipped") == 2
+    second = holdfast("compare", "permuted_digits", *SMALL)
+    assert second.stdout.count("finished before, skipped") == 3
     assert table.splitlines()[:5] == second.stdout[second.stdout.index("method    A_T") :].splitlines()[:5]
 
 
-def test_json_is_one_document_and_nothing_else(tmp_path):
-    done = holdfast("run", "permuted_digits", "--json", *SMALL, cwd=tmp_path)
+def test_json_is_one_document_and_nothing_else(holdfast):
+    done = holdfast("run", "permuted_digits", "--json", *SMALL)
     document = json.loads(done.stdout)
     assert 0 <= document["metrics"]["average_accuracy"] <= 1
     assert document["experiment"]["stream"]["n_tasks"] == 2
     assert done.stderr == ""
-    shown = json.loads(holdfast("show", "runs", "--json", cwd=tmp_path).stdout)
+    shown = json.loads(holdfast("show", "runs", "--json").stdout)
     assert shown[0]["accuracies"] == document["accuracies"]
-    compared = json.loads(holdfast("compare", "permuted_digits", "--json", *SMALL, cwd=tmp_path).stdout)
-    assert [entry["experiment"]["row"] for entry in compared] == ["finetune", "er"]
+    compared = json.loads(holdfast("compare", "permuted_digits", "--json", *SMALL).stdout)
+    assert [entry["experiment"]["row"] for entry in compared] == ["finetune", "er", "drr"]
 
 
-def test_show_prints_one_run_whole_and_many_as_a_table(tmp_path):
-    holdfast("compare", "permuted_digits", "--seeds", "1,2", *SMALL, cwd=tmp_path)
-    many = holdfast("show", "runs", cwd=tmp_path).stdout
+def test_show_prints_one_run_whole_and_many_as_a_table(tmp_path, holdfast):
+    holdfast("compare", "permuted_digits", "--seeds", "1,2", *SMALL)
+    many = holdfast("show", "runs").stdout
     assert "±" in many
     assert "finetune" in many
     one = next((tmp_path / "runs").rglob("result.json")).parent
-    shown = holdfast("show", str(one), cwd=tmp_path).stdout
+    shown = holdfast("show", str(one)).stdout
     assert "accuracy (%) on each task" in shown
     assert '"permuted_digits"' in shown
 
@@ -79,9 +106,9 @@ def test_show_prints_one_run_whole_and_many_as_a_table(tmp_path):
         ("recipes", "permuted_mnist"),
     ],
 )
-def test_list_names_what_there_is(kind, name, tmp_path):
-    assert name in holdfast("list", kind, cwd=tmp_path).stdout
-    assert name in json.loads(holdfast("list", kind, "--json", cwd=tmp_path).stdout)
+def test_list_names_what_there_is(kind, name, holdfast):
+    assert name in holdfast("list", kind).stdout
+    assert name in json.loads(holdfast("list", kind, "--json").stdout)
 
 
 @pytest.mark.parametrize(
@@ -102,22 +129,22 @@ def test_list_names_what_there_is(kind, name, tmp_path):
         ("run joint", 2, "of="),
     ],
 )
-def test_a_mistake_is_one_sentence_and_an_exit_code(arguments, code, message, tmp_path):
-    done = holdfast(*shlex.split(arguments), cwd=tmp_path)
+def test_a_mistake_is_one_sentence_and_an_exit_code(arguments, code, message, holdfast):
+    done = holdfast(*shlex.split(arguments))
     assert done.returncode == code
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_loss_that_is_no_number_ends_the_run_with_advice(tmp_path):
-    done = holdfast("run", "permuted_digits", "--set", "lr=1e30", *SMALL, cwd=tmp_path)
+def test_a_loss_that_is_no_number_ends_the_run_with_advice(holdfast):
+    done = holdfast("run", "permuted_digits", "--set", "lr=1e30", *SMALL)
     assert done.returncode == 1
     assert "lower the learning rate" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_cleanly_with_the_command_that_continues(number, tmp_path):
+def test_a_signal_ends_cleanly_with_the_command_that_continues(number, tmp_path, holdfast):
     arguments = ["run", "permuted_digits", "--out", "my runs"]
     command = [sys.executable, "-m", "holdfast", *arguments]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
@@ -134,15 +161,15 @@ def test_a_signal_ends_cleanly_with_the_command_that_continues(number, tmp_path)
     assert "Traceback" not in message
     continuing = message.strip().splitlines()[-1].split(maxsplit=1)[1]
     assert shlex.split(continuing) == arguments
-    continued = holdfast(*shlex.split(continuing), cwd=tmp_path)
+    continued = holdfast(*shlex.split(continuing))
     assert continued.returncode == 0
     assert "continued    from step" in continued.stdout
-    undisturbed = json.loads(holdfast("run", "permuted_digits", "--out", "other", "--json", cwd=tmp_path).stdout)
-    (resumed,) = json.loads(holdfast("show", "my runs", "--json", cwd=tmp_path).stdout)
+    undisturbed = json.loads(holdfast("run", "permuted_digits", "--out", "other", "--json").stdout)
+    (resumed,) = json.loads(holdfast("show", "my runs", "--json").stdout)
     assert resumed["accuracies"] == undisturbed["accuracies"]
 
 
-def test_a_method_of_another_package_is_named_by_module_and_class(tmp_path):
+def test_a_method_of_another_package_is_named_by_module_and_class(tmp_path, holdfast):
     (tmp_path / "mine.py").write_text(
         "from dataclasses import dataclass\n"
         "from holdfast.methods.finetune import Finetune\n"
@@ -152,11 +179,11 @@ def test_a_method_of_another_package_is_named_by_module_and_class(tmp_path):
         "    strength: float = 1.0\n"
     )
     options = ["--method", "mine:Mine", "--set", "method.strength=2.0", *SMALL]
-    done = holdfast("run", "permuted_digits", *options, cwd=tmp_path)
+    done = holdfast("run", "permuted_digits", *options)
     assert done.returncode == 0, done.stderr
     assert "mine:Mine (strength=2.0)" in done.stdout
 
 
-def test_help_and_version(tmp_path):
-    assert holdfast("--version", cwd=tmp_path).stdout.startswith("holdfast 0.")
-    assert "compare" in holdfast("--help", cwd=tmp_path).stdout
+def test_help_and_version(holdfast):
+    assert holdfast("--version").stdout.startswith("holdfast 0.")
+    assert "compare" in holdfast("--help").stdout

@@ -106,7 +106,7 @@ class Model(nn.Module):
 
     def prepare(self, x: Tensor) -> Tensor:
         """Raw inputs as the backbone wants them."""
-        x = x.float()
+        x = x.to(self.mean.dtype)  # that of the model
         if self.scale != 1:
             x = x * self.scale
         return x - self.mean if self.has_mean else x

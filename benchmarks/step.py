@@ -55,7 +55,7 @@ def by_hand(x: Tensor, y: Tensor, replay: int) -> float:
 
 def holdfast(method: str, x: Tensor, y: Tensor, replay: int) -> tuple[float, float]:
     """Seconds for a Learner, checks at the door included, and how many of them its selection took."""
-    selection = "centroid" if method == "drr" else "reservoir"
+    selection = {"name": "centroid", "per_class": 25} if method == "drr" else "reservoir"
     learner = Learner(
         method,
         n_classes=N_CLASSES,

@@ -98,3 +98,28 @@ def test_names_that_are_not_there_suggest_the_nearest():
         load_recipe("permuted_mnist").experiment("fine_tune")
     with pytest.raises(Unknown, match="no recipe at"):
         load_recipe("not/there.toml")
+
+
+def test_the_ablation_of_margins_has_the_papers_ten_rows():
+    recipe = load_recipe("ablation_margins")
+    options = [recipe.experiment(row).method.options for row in recipe.rows]
+    found = [(o["task_margin"], o["class_margin"], o["distillation"] > 0, o["old_against"]) for o in options]
+    assert found == [
+        (0.0, 0.0, False, "task"),
+        (0.0, 0.0, True, "task"),
+        (0.0, 0.0, False, "seen"),
+        (0.1, 0.0, False, "seen"),
+        (0.0, 0.01, False, "seen"),
+        (0.1, 0.01, False, "seen"),
+        (0.4, 0.01, False, "seen"),
+        (0.4, 0.05, False, "seen"),
+        (0.4, 0.1, False, "seen"),
+        (0.1, 0.01, True, "seen"),
+    ]
+
+
+def test_the_ablation_of_the_threshold_has_the_papers_seven_rows():
+    recipe = load_recipe("ablation_threshold")
+    selections = [recipe.experiment(row).selection for row in recipe.rows]
+    assert [s.options.get("epsilon") for s in selections] == [None, 6.0, 6.5, 7.0, 7.5, 8.0, 8.5]
+    assert selections[0].name == "ring"

@@ -12,11 +12,10 @@ from torch import Tensor
 MIN_SQUARED_SINE = 1e-6
 
 
-def widened(cosines: Tensor, margin: float | Tensor) -> Tensor:
+def widened(cosines: Tensor, margin: float) -> Tensor:
     """cos(β + margin) from cos β, with a finite gradient everywhere; the margin is in radians."""
-    margin = torch.as_tensor(margin, dtype=cosines.dtype, device=cosines.device)
     sines = (1 - cosines * cosines).clamp(min=MIN_SQUARED_SINE).sqrt()
-    return cosines * margin.cos() - sines * margin.sin()
+    return cosines * math.cos(margin) - sines * math.sin(margin)
 
 
 def contrastive_margin_loss(
@@ -49,10 +48,15 @@ def contrastive_margin_loss(
     Returns:
         The mean over samples. The paper sums; a mean keeps the learning rate free of the batch's size.
     """
-    own = F.one_hot(y, cosines.shape[1]).bool()
-    margins = task_margin * same_task + class_margin * own
-    logits = scale * (widened(cosines, margins) if class_margin or task_margin else cosines)
-    return F.cross_entropy(logits.masked_fill(~competing, -math.inf), y)
+    own = y[:, None]
+    if task_margin:
+        others = torch.where(same_task, widened(cosines, task_margin), cosines)
+        logits = others.scatter(1, own, widened(cosines.gather(1, own), class_margin + task_margin))
+    elif class_margin:
+        logits = cosines.scatter(1, own, widened(cosines.gather(1, own), class_margin))
+    else:
+        logits = cosines
+    return F.cross_entropy((scale * logits).masked_fill(~competing, -math.inf), y)
 
 
 def paired_margin_loss(
@@ -85,8 +89,8 @@ def paired_margin_loss(
     same_class = same_task & (y[:, None] == y)
     positive = same_class & ~torch.eye(len(y), dtype=torch.bool, device=y.device)
 
-    margins = task_margin * same_task + class_margin * positive
-    logits = scale * widened(cosines, margins)
+    others = torch.where(same_task, widened(cosines, task_margin), cosines)
+    logits = scale * torch.where(positive, widened(cosines, class_margin + task_margin), others)
     log_negatives = logits.masked_fill(same_class, -math.inf).logsumexp(dim=1, keepdim=True)
     pair_loss = F.softplus(log_negatives - logits)  # = -log( e^p / (e^p + negatives) )
 

@@ -148,13 +148,14 @@ class Centroid(Selection):
 
     def _victim(self, key: Key, i: int, f: Array, stored: Array, owners: Array) -> int | None:
         """The slot of the member of centroid i that is farthest from it; None if that is the newcomer f itself."""
-        rivals = [slot for slot in self.slots_by_key[key] if owners[slot] == i]
-        if not rivals:  # a centroid without a member would never get one: the whole class is looked at
+        slots = np.array(self.slots_by_key[key])
+        rivals = slots[owners[slots] == i]
+        if not len(rivals):  # a centroid without a member would never get one: the whole class is looked at
             return self._farthest(key, stored, owners)
         centre: Array = self.centres[key][i].numpy()
         distances = _norms(stored[rivals] - centre)
         farthest = int(distances.argmax())
-        return rivals[farthest] if _norms((f - centre)[None])[0] < distances[farthest] else None
+        return int(rivals[farthest]) if _norms((f - centre)[None])[0] < distances[farthest] else None
 
     def _farthest(self, key: Key, stored: Array, owners: Array) -> int:
         """The slot of a class whose stored features are farthest from their own centroid."""

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PureWindowsPath
 from typing import IO, Literal
 
+from holdfast.core.checkpoint import sync_folder
 from holdfast.streams._catalogue import Archive, DataSet, find
 
 Progress = Callable[[str, int, int | None], None]  # what is being done, bytes done, bytes in all if known
@@ -141,7 +142,7 @@ def fetch(
     with _disk(target):
         part.replace(target)
         _forget(part)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
 
 
 @dataclass(frozen=True)
@@ -330,7 +331,7 @@ def _unpack_all(data_set: DataSet, root: Path, workshop: Path, progress: Progres
     with _disk(root):
         os.sync()  # the bytes of thousands of files before the name that vouches for them
         (unpacked / data_set.where).rename(root / data_set.where)
-        _sync_folder(root)
+        sync_folder(root)
 
 
 class _Broken(Exception):
@@ -410,12 +411,3 @@ def _locked(path: Path, progress: Progress) -> Iterator[None]:
             progress("waiting for another download", 0, None)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new name is on disk only when its folder is."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

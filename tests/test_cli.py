@@ -123,6 +123,8 @@ def test_list_names_what_there_is(kind, name, holdfast):
         ("run permuted_digits --n-tasks 11", 1, "the stream has 10"),
         ("run permuted_mnist --data nowhere", 1, "holdfast data download mnist"),
         ("compare permuted_digits --seeds few", 2, "'few' are no seeds"),
+        ("compare permuted_digits --seeds 3-1", 2, "'3-1' are no seeds"),
+        ("run permuted_digits --device nowhere", 1, "device 'nowhere' cannot be used here"),
         ("list method", 2, "did you mean 'methods'"),
         ("show nowhere", 1, "no results at nowhere"),
         ("run permuted_digits --out /dev/null/runs --n-tasks 1", 1, "/dev/null/runs"),

@@ -201,10 +201,14 @@ def _seeds(text: str) -> list[int]:
     try:
         if "-" in text:
             first, last = map(int, text.split("-"))
-            return list(range(first, last + 1))
-        return [int(seed) for seed in text.split(",")]
+            seeds = list(range(first, last + 1))
+        else:
+            seeds = [int(seed) for seed in text.split(",")]
     except ValueError:
-        raise Unknown(f"'{text}' are no seeds: write 1234, 1234,1235 or 1234-1238") from None
+        seeds = []
+    if not seeds:
+        raise Unknown(f"'{text}' are no seeds: write 1234, 1234,1235 or 1234-1238")
+    return seeds
 
 
 def _run_all(

@@ -64,7 +64,7 @@ class Learner(Stateful):
         **settings: Any,
     ) -> None:
         self.settings = _settings(method, backbone, settings)
-        self.device = torch.device(device)
+        self.device = _usable(device)
         self.scale = scale
         self.mean = mean
         self.input_shape = tuple(input_shape) if input_shape is not None else None
@@ -420,6 +420,16 @@ def readable(error: ValidationError) -> str:
         where = ".".join(str(step) for step in problem["loc"])
         lines.append(f"{where or 'settings'}: {problem['msg']}, not {problem['input']!r}")
     return "; ".join(lines)
+
+
+def _usable(device: str | torch.device) -> torch.device:
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device '{device}' cannot be used here ({reason}): 'cpu' always can") from error
+    return found
 
 
 def _as_tensor(value: Array, name: str) -> Tensor:

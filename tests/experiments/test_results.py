@@ -64,7 +64,7 @@ def test_a_table_averages_seeds_and_nothing_else():
     ]
     header, lines = comparison(results)
     assert header[:3] == ["method", "A_T (%)", "F_T"]
-    assert [line[0] for line in lines] == ["er", "er"]
+    assert [line[0] for line in lines] == ["er (lr=0.1)", "er (lr=0.5)"]
     assert lines[0][1] == "70.00±5.00"  # of 65 and 75: the population's deviation
     assert (lines[0][2], lines[0][-1]) == ("0.300±0.100", "2")
     assert (lines[1][1], lines[1][-1]) == ("65.00", "1")

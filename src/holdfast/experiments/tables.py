@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import Result
 
 COLUMNS = {
@@ -26,9 +27,27 @@ def comparison(results: list[Result]) -> Rows:
     header = ["method", *COLUMNS, "seconds", "seeds"]
     lines = []
     for (row, _), group in by_row.items():
+        rivals = [others[0].experiment for (name, _), others in by_row.items() if name == row]
         cells = [_cell([r.metrics.get(m) for r in group], scale, digits) for m, scale, digits in COLUMNS.values()]
-        lines.append([row, *cells, _cell([r.seconds for r in group], 1, 1), str(len(group))])
+        label = row + _differences(group[0].experiment, rivals)
+        lines.append([label, *cells, _cell([r.seconds for r in group], 1, 1), str(len(group))])
     return header, lines
+
+
+def _differences(experiment: Experiment, rivals: list[Experiment]) -> str:
+    """What an experiment has otherwise than others of its row, in brackets; nothing if it is alone."""
+    settings, *others = (_flat(each) for each in (experiment, *rivals))
+    varying = sorted(name for name in {n for o in others for n in o} if len({o.get(name) for o in others}) > 1)
+    told = ", ".join(f"{name}={settings[name]}" for name in varying if name in settings)
+    return f" ({told})" if told else ""
+
+
+def _flat(experiment: Experiment) -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for field, value in experiment.model_dump(mode="json", exclude={"seed"}).items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        flat |= {f"{field}.{name}".removesuffix(".").removesuffix(".name"): str(part) for name, part in parts}
+    return flat
 
 
 def markdown(rows: Rows) -> str:

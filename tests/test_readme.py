@@ -37,6 +37,11 @@ def test_the_readmes_tables_are_those_of_the_stored_results(benchmark):
     assert markdown(comparison(results)) in README.read_text()
 
 
+def test_the_trials_in_the_page_on_drr_are_those_stored():
+    results = ResultStore(RESULTS / "tuning" / "split_cifar100").results()
+    assert markdown(comparison(results)) in (ROOT / "docs" / "drr.md").read_text()
+
+
 def test_the_readmes_ratio_is_the_one_stored():
     (ratio,) = re.findall(r"ratio +(\d+\.\d+)", (RESULTS / "step.txt").read_text())
     assert f"took {ratio} times as long" in README.read_text()

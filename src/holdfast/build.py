@@ -122,12 +122,24 @@ class LearnerSettings(BaseModel):
     cosine_scale: float = Field(default=10.0, gt=0)
     n_classes: int | None = Field(default=None, ge=1)  # None: the head grows with the classes that come
     memory: int | str = 1000  # samples, or bytes as "5 MB"
-    selection: Part = Part(name="reservoir")
+    selection: Part = Part(name="reservoir")  # unless the method wants another
     retrieval: Part = Part(name="uniform")
     optimizer: OptimizerName = "sgd"
     lr: float = Field(default=0.1, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _selection_as_the_method_wants(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "selection" in given:
+            return given
+        method = given.get("method")
+        name = method.name if isinstance(method, Part) else method.get("name") if isinstance(method, dict) else method
+        # Code of another package is not imported to validate settings, which may be of a file from a stranger.
+        if name not in names("methods"):
+            return given
+        return {**given, "selection": getattr(find("methods", name), "selects", "reservoir")}
 
     @model_validator(mode="after")
     def _memory_is_a_size(self) -> LearnerSettings:

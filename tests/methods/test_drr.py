@@ -152,6 +152,12 @@ def test_means_of_centroids_need_centroids() -> None:
         learner.predict(torch.zeros(1, 8), 0)
 
 
+def test_it_selects_by_centroids_unless_told_otherwise() -> None:
+    assert Learner("drr").settings.selection.name == "centroid"
+    assert Learner("drr", selection="ring").settings.selection.name == "ring"
+    assert Learner("er").settings.selection.name == "reservoir"
+
+
 def test_it_has_a_cosine_head_unless_told_otherwise() -> None:
     assert method_of(learned(n_batches=1)).model.head.kind == "cosine"
     assert method_of(learned(n_batches=1, head="linear")).model.head.kind == "linear"

@@ -75,6 +75,8 @@ class Method(Stateful):
 class ReplayMethod(Method):
     """A method with a memory: it recalls old samples and remembers new ones."""
 
+    selects: ClassVar[str] = "reservoir"  # the selection that it has unless told otherwise
+
     memory: Memory
     selection: Selection
     retrieval: Retrieval

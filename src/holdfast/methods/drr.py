@@ -23,8 +23,7 @@ EMBED_SIZE = 256  # stored samples whose features are taken at once
 class DRR(ReplayMethod):
     """Drift-Reducing Rehearsal (Algorithm 2): contrast with margins, and hold old features where they were.
 
-    "Overcoming Domain Drift in Online Continual Learning". With the selection `centroid` (COS) it is the paper's;
-    any other selection works too.
+    "Overcoming Domain Drift in Online Continual Learning". Its selection is `centroid` (COS) unless told otherwise.
 
     Args:
         reading: what the angle β of the loss is measured to: rows of the head (`classes`), features of other samples
@@ -39,6 +38,7 @@ class DRR(ReplayMethod):
     """
 
     head: ClassVar[HeadKind] = "cosine"
+    selects: ClassVar[str] = "centroid"
     derived: ClassVar[frozenset[str]] = frozenset({"_means"})
 
     reading: Literal["classes", "samples", "centroids", "classes+samples"] = "classes"

@@ -24,6 +24,7 @@ from holdfast.build import (
 )
 from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.checkpoint import CorruptCheckpoint, read_checkpoint, write_checkpoint
+from holdfast.core.classes import learns_by_task, predicts_by_task
 from holdfast.core.drift import moved
 from holdfast.core.state import State, Stateful
 from holdfast.memory.storage import Memory
@@ -104,7 +105,7 @@ class Learner(Stateful):
         if self.input_dtype is None:
             self._begin(Batch(inputs, classes, tasks))
         method = self.method
-        if self.settings.setting != "free":
+        if learns_by_task(self.settings.setting):
             self._turn_to(tasks.tolist())
 
         batch = Batch(inputs, classes, tasks)
@@ -122,7 +123,7 @@ class Learner(Stateful):
 
     def end_task(self) -> None:
         """Say that the task is over; observing another task says it too."""
-        if self.settings.setting == "free":
+        if not learns_by_task(self.settings.setting):
             raise ValueError("in the setting 'free' tasks are not known, so none ends: leave end_task out")
         if self.running_task is not None:
             self.method.end_task()
@@ -267,8 +268,8 @@ class Learner(Stateful):
 
     def _checked_tasks(self, task: int | Array | None, n: int, *, learning: bool) -> Tensor:
         setting = self.settings.setting
-        verb, wanted = ("observe", setting != "free") if learning else ("predict", setting == "task")
-        if not wanted:
+        verb, wanted = ("observe", learns_by_task) if learning else ("predict", predicts_by_task)
+        if not wanted(setting):
             if task is not None:
                 raise ValueError(f"{verb} got a task, but the setting '{setting}' does not know it then: leave it out")
             return torch.full((n,), NO_TASK, dtype=torch.int64)

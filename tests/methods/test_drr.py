@@ -104,6 +104,17 @@ def test_stored_features_are_taken_again_when_their_task_ends_and_then_stay() ->
         assert torch.equal(feature, kept[tuple(x_row)])
 
 
+def test_a_class_that_a_task_lacks_does_not_hide_which_task_has_ended() -> None:
+    learner = learned(n_batches=1, setting="domain")
+    x, y, _ = toy_batches("domain")[12]
+    for _ in range(3):
+        learner.observe(x[y == 0], y[y == 0], 1)  # the first task had class 1 too
+    learner.end_task()
+    memory = method_of(learner).memory
+    second = memory[(memory.task == 1).nonzero().flatten()]
+    torch.testing.assert_close(second.extra["feature"], method_of(learner).model.embed(second.x))
+
+
 def test_centroids_are_of_the_updated_model_in_prediction_mode() -> None:
     learner = learned(n_batches=1)
     method = method_of(learner)

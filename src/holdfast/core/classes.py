@@ -20,6 +20,21 @@ SETTING_MEANINGS: dict[Setting, str] = {
 }
 
 
+def learns_by_task(setting: Setting) -> bool:
+    """Whether the task is known when learning."""
+    return setting != "free"
+
+
+def predicts_by_task(setting: Setting) -> bool:
+    """Whether the task is known when predicting."""
+    return setting == "task"
+
+
+def tasks_own_classes(setting: Setting) -> bool:
+    """Whether a class belongs to one task, which is known."""
+    return setting in ("task", "class")
+
+
 class SeenClasses(Stateful):
     """The classes seen so far, under one of the four settings."""
 
@@ -32,12 +47,12 @@ class SeenClasses(Stateful):
     @property
     def learns_by_task(self) -> bool:
         """Whether the task is known when learning."""
-        return self.setting != "free"
+        return learns_by_task(self.setting)
 
     @property
     def predicts_by_task(self) -> bool:
         """Whether the task is known when predicting."""
-        return self.setting == "task"
+        return predicts_by_task(self.setting)
 
     @property
     def n_classes(self) -> int:

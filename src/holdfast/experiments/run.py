@@ -14,6 +14,7 @@ import torch
 
 from holdfast.build import build_stream
 from holdfast.core.checkpoint import CorruptCheckpoint, previous_checkpoint, read_checkpoint, write_checkpoint
+from holdfast.core.classes import learns_by_task, predicts_by_task
 from holdfast.core.state import State, Stateful
 from holdfast.experiments.drift import DriftRecord
 from holdfast.experiments.experiment import Experiment
@@ -141,7 +142,7 @@ def _learn(
     stop: Callable[[], bool],
 ) -> None:
     learner, size = state.learner, experiment.batch_size
-    knows_task = experiment.setting != "free"
+    knows_task = learns_by_task(experiment.setting)
     saved_at = started = time.perf_counter()
 
     def save_if_due() -> None:
@@ -202,7 +203,7 @@ def _moment(state: Run, n_tasks: int, loss: float) -> Moment:
 
 def measured_accuracy(learner: Learner, task: Task, stream: Stream) -> float:
     """Accuracy on the test samples of `task`: over samples, or the mean over classes where the stream says so."""
-    by_task = learner.settings.setting == "task"
+    by_task = predicts_by_task(learner.settings.setting)
     right = torch.empty(len(task.test), dtype=torch.bool)
     for i in range(0, len(task.test), PREDICT_SIZE):
         batch = task.test[i : i + PREDICT_SIZE]

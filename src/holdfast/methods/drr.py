@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.core.batch import NO_TASK, Batch, join
+from holdfast.core.classes import tasks_own_classes
 from holdfast.core.classifiers import class_means, nearest_mean_scores
 from holdfast.core.model import HeadKind, predicting
 from holdfast.losses.contrastive_margin import contrastive_margin_loss, paired_margin_loss
@@ -51,10 +52,12 @@ class DRR(ReplayMethod):
     classifier: Literal["head", "memory", "centroids"] = "head"
 
     task_of_class: dict[int, int] = field(default_factory=dict, init=False)
+    newest_task: int = field(default_factory=lambda: NO_TASK, init=False)
     _means: Tensor | None = field(default=None, init=False)  # of the classes, until the next batch
 
     def observe(self, batch: Batch) -> float:
         self.task_of_class.update(zip(batch.y.tolist(), batch.task.tolist(), strict=True))
+        self.newest_task = int(batch.task[-1])
         for _ in range(self.steps_per_batch):
             old = self.recall(batch)
             loss = torch.zeros((), device=self.model.device)
@@ -77,8 +80,7 @@ class DRR(ReplayMethod):
         """Take the features of the task's stored samples once more, by the model at its end; then they stay."""
         if not len(self.memory):
             return
-        newest = self.task_of_class[next(reversed(self.task_of_class))]
-        slots = (self.memory.task == newest).nonzero().flatten()
+        slots = (self.memory.task == self.newest_task).nonzero().flatten()
         for part in torch.split(slots, EMBED_SIZE):
             self.memory.rewrite_extra("feature", part, self.model.embed(self.memory.x[part]))
 
@@ -150,7 +152,7 @@ class DRR(ReplayMethod):
 
     def _active_task_margin(self) -> float:
         """m^t: it rests while one task was seen, and where tasks share classes or are not known."""
-        if self.model.seen.setting in ("domain", "free") or len(set(self.task_of_class.values())) < 2:
+        if not tasks_own_classes(self.model.seen.setting) or len(set(self.task_of_class.values())) < 2:
             return 0.0
         return self.task_margin
 

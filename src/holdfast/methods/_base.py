@@ -47,6 +47,10 @@ class Method(Stateful):
     def end_task(self) -> None:
         """A task is over: do what is done once a task."""
 
+    def caution(self) -> str | None:
+        """One sentence where the method means little in the model's setting; the header of a run shows it."""
+        return None
+
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
         """(n, n_classes) one number a class, minus infinity where it does not compete."""
         with predicting(self.model):

@@ -116,6 +116,7 @@ class Learner(Stateful):
             method.grow(n_classes)
         seen.add(batch.y, batch.task)
         loss = method.observe(batch)
+        method.settle()
         self.n_observed += 1
         for watcher in self._watchers:
             watcher(self)
@@ -147,16 +148,19 @@ class Learner(Stateful):
             raise RuntimeError("nothing was learned yet: call observe(x, y) first")
         inputs = self._checked_inputs(x)
         tasks = self._checked_tasks(task, len(inputs), learning=False).to(self.device)
-        parts = [
-            self.method.scores(inputs[i : i + PREDICT_SIZE].to(self.device), tasks[i : i + PREDICT_SIZE])
-            for i in range(0, len(inputs), PREDICT_SIZE)
-        ]
+        with self.method.settled():
+            parts = [
+                self.method.scores(inputs[i : i + PREDICT_SIZE].to(self.device), tasks[i : i + PREDICT_SIZE])
+                for i in range(0, len(inputs), PREDICT_SIZE)
+            ]
         return torch.cat(parts)
 
     def features(self, x: Array) -> Tensor:
         """(n, n_features) what the backbone makes of inputs, as when predicting."""
         inputs = self._checked_inputs(x)
-        return torch.cat([self.method.model.embed(part.to(self.device)) for part in torch.split(inputs, PREDICT_SIZE)])
+        embed = self.method.model.embed
+        with self.method.settled():
+            return torch.cat([embed(part.to(self.device)) for part in torch.split(inputs, PREDICT_SIZE)])
 
     def watch(self, watcher: Callable[[Learner], None]) -> None:
         """Call `watcher` after each batch; watchers are not saved."""

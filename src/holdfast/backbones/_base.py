@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+Initialisation = Literal["torch", "agem"]
 
 
 class Backbone(nn.Module):
     """Inputs (n, *input_shape) to features (n, n_features)."""
 
     n_features: int
+
+    def initialise(self, kind: Initialisation) -> None:
+        """To be called once all layers are there; `torch` leaves them as they made themselves.
+
+        `agem` is what the protocol's predecessors do. Convolutions of k x k: uniform in ±1/√(k·n_in), √k times torch's;
+        batch normalisation undoes that size, but the step, relative to the weights, is k times smaller. Linear layers:
+        normal of deviation 0.1, cut at two deviations, with biases of 0.1.
+        """
+        if kind not in get_args(Initialisation):
+            raise ValueError(f"there are the initialisations 'torch' and 'agem', not '{kind}'")
+        if kind == "torch":
+            return
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d):
+                bound = (layer.kernel_size[0] * layer.in_channels) ** -0.5
+                nn.init.uniform_(layer.weight, -bound, bound)
+            elif isinstance(layer, nn.Linear):
+                nn.init.trunc_normal_(layer.weight, std=0.1, a=-0.2, b=0.2)
+                nn.init.constant_(layer.bias, 0.1)
 
 
 class ImageBackbone(Backbone):
@@ -25,7 +48,13 @@ class ImageBackbone(Backbone):
             )
 
     def lay_channels_last(self) -> None:
-        """To be called once all layers are there: the layout of the weights decides for what flows through."""
+        """To be called once all layers are there: the layout of the weights decides for what flows through.
+
+        Not with fewer than 8 channels: torch 2.13 writes beyond its memory on a CPU in the backward pass of a 1x1
+        convolution with stride 2 that lies so.
+        """
+        if any(isinstance(layer, nn.Conv2d) and layer.out_channels < 8 for layer in self.modules()):
+            return
         for parameter in self.parameters():
             if parameter.ndim == 4:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)

@@ -7,19 +7,25 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from holdfast.backbones._base import Backbone
+from holdfast.backbones._base import Backbone, Initialisation
 
 
 class Mlp(Backbone):
     """Fully connected layers with ReLU; by default the paper's 256-256 for Permuted MNIST."""
 
-    def __init__(self, input_shape: tuple[int, ...], hidden: Sequence[int] = (256, 256)) -> None:
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        hidden: Sequence[int] = (256, 256),
+        initialisation: Initialisation = "torch",
+    ) -> None:
         super().__init__()
         if not hidden or min(hidden) < 1:
             raise ValueError(f"mlp needs one or more hidden layers of one or more units, not {list(hidden)}")
         widths = [math.prod(input_shape), *hidden]
         self.layers = nn.ModuleList(nn.Linear(n_in, n_out) for n_in, n_out in pairwise(widths))
         self.n_features = widths[-1]
+        self.initialise(initialisation)
 
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim > 2:

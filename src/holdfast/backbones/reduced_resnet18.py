@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.backbones._base import BatchNorm2d, ImageBackbone, residual_stages
+from holdfast.backbones._base import BatchNorm2d, ImageBackbone, Initialisation, residual_stages
 
 EPS = 1e-3  # of batch normalisation, as in the protocol that A-GEM began
 
@@ -14,12 +14,13 @@ class ReducedResnet18(ImageBackbone):
     Lopez-Paz and Ranzato, "Gradient Episodic Memory for Continual Learning", NeurIPS 2017.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], width: int = 20) -> None:
+    def __init__(self, input_shape: tuple[int, ...], width: int = 20, initialisation: Initialisation = "torch") -> None:
         super().__init__(input_shape, "reduced_resnet18")
         self.conv = nn.Conv2d(input_shape[0], width, 3, padding=1, bias=False)
         self.norm = BatchNorm2d(width, eps=EPS)
         self.stages = residual_stages(width, eps=EPS)
         self.n_features = 8 * width
+        self.initialise(initialisation)
         self.lay_channels_last()
 
     def forward(self, x: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.backbones._base import BatchNorm2d, ImageBackbone, residual_stages
+from holdfast.backbones._base import BatchNorm2d, ImageBackbone, Initialisation, residual_stages
 
 
 class Resnet18(ImageBackbone):
@@ -16,7 +16,12 @@ class Resnet18(ImageBackbone):
             common ImageNet weights do; `agem` has neither, as the protocol's predecessors.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], layout: Literal["standard", "agem"] = "standard") -> None:
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        layout: Literal["standard", "agem"] = "standard",
+        initialisation: Initialisation = "torch",
+    ) -> None:
         super().__init__(input_shape, "resnet18")
         if layout not in ("standard", "agem"):
             raise ValueError(f"resnet18 has the layouts 'standard' and 'agem', not '{layout}'")
@@ -27,6 +32,7 @@ class Resnet18(ImageBackbone):
         self.pool = nn.MaxPool2d(3, stride=2, padding=1) if standard else nn.Identity()
         self.stages = residual_stages(64, eps=eps, shortcut_norm=standard)
         self.n_features = 512
+        self.initialise(initialisation)
         self.lay_channels_last()
 
     def forward(self, x: Tensor) -> Tensor:

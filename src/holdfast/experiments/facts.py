@@ -37,6 +37,10 @@ def facts(experiment: Experiment, stream: Stream, learner: Learner) -> dict[str,
         retrieval = _with_options(experiment.retrieval.name, experiment.retrieval.options)
         lines["replay"] = f"{method.replay_size} stored samples a step, retrieval {retrieval}"
         lines["memory"] = _memory(experiment, stream)
+    if method.average is not None:
+        lines["prediction"] = f"by an average of the weights over batches, decay {method.average:g}"
+    if (caution := method.caution()) is not None:
+        lines["caution"] = caution
     return lines
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 from torch.optim import Optimizer
 
+from holdfast.core.average import WeightAverage
 from holdfast.core.batch import Batch
 from holdfast.core.model import HeadKind, Model, predicting
 from holdfast.core.optimizers import grow_optimizer
@@ -35,8 +37,10 @@ class Method(Stateful):
     model: Model
     optimizer: Optimizer
     steps_per_batch: int = 1
+    average: float | None = None  # decay of the average of weights that predicts; None: the weights themselves do
 
     def __post_init__(self) -> None:
+        self.weight_average = None if self.average is None else WeightAverage(self.average)
         if self.steps_per_batch < 1:
             raise ValueError(f"steps_per_batch is {self.steps_per_batch}: give 1 or more")
 
@@ -46,6 +50,15 @@ class Method(Stateful):
 
     def end_task(self) -> None:
         """A task is over: do what is done once a task."""
+
+    def settle(self) -> None:
+        """To be called after each batch: the average of the weights takes in what they are now."""
+        if self.weight_average is not None:
+            self.weight_average.update(self.model)
+
+    def settled(self) -> AbstractContextManager[None]:
+        """While this lasts, the model is what it predicts with."""
+        return nullcontext() if self.weight_average is None else self.weight_average.inside(self.model)
 
     def caution(self) -> str | None:
         """One sentence where the method means little in the model's setting; the header of a run shows it."""

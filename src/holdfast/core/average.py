@@ -1,0 +1,69 @@
+"""A running average of a model's weights, to predict with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from holdfast.core.model import Model
+from holdfast.core.state import Stateful
+
+
+class WeightAverage(Stateful):
+    """The exponential average of the weights and batch statistics that a model had after each batch.
+
+    Online steps are few and large, so the weights of any one moment are noisy; their average is much less so
+    (Polyak and Juditsky, SIAM J. Control Optim. 1992). It looks back over the last tenth of the stream at first,
+    so that the weights from before learning are soon gone, and over about 1 / (1 - decay) batches in the end.
+    """
+
+    def __init__(self, decay: float) -> None:
+        if not 0 < decay < 1:
+            raise ValueError(f"a weight average decays by {decay}: give a number between 0 and 1, as 0.98")
+        self.decay = decay
+        self.n_updates = 0
+        self.tensors: list[Tensor] = []
+
+    @torch.no_grad()
+    def update(self, model: Model) -> None:
+        """Take in the weights as they are now."""
+        now = _weights(model)
+        if not self.tensors:
+            self.tensors = [tensor.detach().clone() for tensor in now]
+        self._fit(now)
+        self.n_updates += 1
+        decay = min(self.decay, self.n_updates / (self.n_updates + 9))
+        torch._foreach_lerp_(self.tensors, now, 1 - decay)
+
+    @contextmanager
+    def inside(self, model: Model) -> Iterator[None]:
+        """While this lasts, the model has the average for its weights."""
+        if not self.tensors:
+            yield
+            return
+        weights = _weights(model)
+        self._fit(weights)
+        kept = [tensor.data for tensor in weights]
+        for tensor, average in zip(weights, self.tensors, strict=True):
+            tensor.data = average
+        try:
+            yield
+        finally:
+            for tensor, own in zip(weights, kept, strict=True):
+                tensor.data = own
+
+    def _fit(self, now: list[Tensor]) -> None:
+        """Follow the weights in shape and layout: rows that the head has grown enter as they are."""
+        for i, (average, tensor) in enumerate(zip(self.tensors, now, strict=True)):
+            if average.shape != tensor.shape:
+                self.tensors[i] = torch.cat([average, tensor.detach()[len(average) :]])
+            elif average.stride() != tensor.stride():  # read from a file, where all lie alike
+                self.tensors[i] = torch.empty_like(tensor).copy_(average).detach()
+
+
+def _weights(model: Model) -> list[Tensor]:
+    """What is averaged: parameters and running statistics, not counts."""
+    return [*model.parameters(), *(buffer for buffer in model.buffers() if buffer.is_floating_point())]

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from holdfast.core.average import WeightAverage
 from holdfast.core.batch import Batch
+from holdfast.core.gradients import assign_gradient, flat_gradient
 from holdfast.core.model import HeadKind, Model, predicting
 from holdfast.core.optimizers import grow_optimizer
 from holdfast.core.state import Stateful
@@ -23,6 +24,17 @@ from holdfast.memory.storage import Memory
 
 class Diverged(ArithmeticError):
     """The loss is not a number any more; the message says what to do."""
+
+
+def finite(loss: Tensor) -> float:
+    """The value of `loss`; one that is no number raises."""
+    value = loss.item()
+    if not math.isfinite(value):
+        raise Diverged(
+            f"the loss is {value}: the weights were left as they are; lower the learning rate, "
+            "look at the last batch, or go back to the last save"
+        )
+    return value
 
 
 @dataclass(kw_only=True, eq=False)
@@ -76,16 +88,25 @@ class Method(Stateful):
 
     def step(self, loss: Tensor) -> float:
         """Go one step down the gradient of `loss`; a loss that is no number leaves the weights alone."""
-        value = loss.item()
-        if not math.isfinite(value):
-            raise Diverged(
-                f"the loss is {value}: the weights were left as they are; lower the learning rate, "
-                "look at the last batch, or go back to the last save"
-            )
+        value = finite(loss)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         return value
+
+    def gradient(self, loss: Tensor) -> Tensor:
+        """(n,) the gradient of `loss` in everything that is learned, to be combined with others and followed."""
+        finite(loss)
+        return flat_gradient(loss, self._learned())
+
+    def follow(self, gradient: Tensor) -> None:
+        """Go one step down a `gradient` (n,)."""
+        assign_gradient(gradient, self._learned())
+        self.optimizer.step()
+
+    def _learned(self) -> list[Tensor]:
+        groups = self.optimizer.param_groups
+        return [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
 
 
 @dataclass(kw_only=True, eq=False)

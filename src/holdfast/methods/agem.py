@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from holdfast.core.batch import Batch
+from holdfast.core.gradients import project_agem
+from holdfast.methods._base import ReplayMethod
+
+
+@dataclass(kw_only=True, eq=False)
+class AGEM(ReplayMethod):
+    """A-GEM: follow the new gradient, less what would raise the loss of the replayed samples.
+
+    Chaudhry et al., "Efficient Lifelong Learning with A-GEM", ICLR 2019.
+    """
+
+    selects: ClassVar[str] = "ring"
+
+    replay_size: int = 256
+
+    def observe(self, batch: Batch) -> float:
+        for _ in range(self.steps_per_batch):
+            old = self.recall(batch)
+            if not len(old):
+                value = self.step(self.model.loss(batch))
+                continue
+            reference = self.gradient(self.model.loss(old))
+            loss = self.model.loss(batch)
+            self.follow(project_agem(self.gradient(loss), reference))
+            value = loss.item()
+        self.remember(batch)
+        return value

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from holdfast.core.batch import Batch
+from holdfast.core.gradients import rotate_mega2
+from holdfast.methods._base import ReplayMethod
+
+
+@dataclass(kw_only=True, eq=False)
+class MEGA2(ReplayMethod):
+    """MEGA-II: turn the new gradient towards that of the replayed samples, the more the larger their loss.
+
+    Guo et al., "Improved Schemes for Episodic Memory-based Lifelong Learning", NeurIPS 2020.
+    """
+
+    selects: ClassVar[str] = "ring"
+
+    replay_size: int = 256
+
+    def observe(self, batch: Batch) -> float:
+        for _ in range(self.steps_per_batch):
+            old = self.recall(batch)
+            if not len(old):
+                value = self.step(self.model.loss(batch))
+                continue
+            old_loss = self.model.loss(old)
+            reference = self.gradient(old_loss)
+            new_loss = self.model.loss(batch)
+            gradient = self.gradient(new_loss)
+            value = new_loss.item()
+            self.follow(rotate_mega2(gradient, reference, new_loss=value, old_loss=old_loss.item()))
+        self.remember(batch)
+        return value

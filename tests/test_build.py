@@ -114,11 +114,11 @@ def test_a_class_of_another_kind_is_refused(kind: Kind):
 @pytest.mark.parametrize(
     ("kind", "name", "options"),
     [
-        ("methods", "finetune", {"steps_per_batch": 1}),
-        ("methods", "er", {"steps_per_batch": 1, "replay_size": 10, "weighting": "equal"}),
-        ("methods", LAZY, {"steps_per_batch": 1, "effort": 0.1}),
-        ("backbones", "mlp", {"hidden": (256, 256)}),
-        ("backbones", "resnet18", {"layout": "standard"}),
+        ("methods", "finetune", {"steps_per_batch": 1, "average": None}),
+        ("methods", "er", {"steps_per_batch": 1, "average": None, "replay_size": 10, "weighting": "equal"}),
+        ("methods", LAZY, {"steps_per_batch": 1, "average": None, "effort": 0.1}),
+        ("backbones", "mlp", {"hidden": (256, 256), "initialisation": "torch"}),
+        ("backbones", "resnet18", {"layout": "standard", "initialisation": "torch"}),
         ("retrievals", "uniform", {}),
         ("selections", "reservoir", {}),
         ("selections", "ring", {"per_class": None}),

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.core.augment import contrastive_views
+from holdfast.core.batch import Batch, join
+from holdfast.core.classifiers import class_means, nearest_mean_scores
+from holdfast.core.model import predicting
+from holdfast.losses.contrastive import contrastive_loss
+from holdfast.methods._base import ReplayMethod
+
+EMBED_SIZE = 256  # stored samples whose features are taken at once
+MAX_PROJECTION = 65_536  # numbers; more is more likely a mistake
+
+
+@dataclass(kw_only=True, eq=False)
+class SCR(ReplayMethod):
+    """Supervised Contrastive Replay: draw classes together in feature space, predict by the nearest class mean.
+
+    Mai et al., "Supervised Contrastive Replay: Revisiting the Nearest Class Mean Classifier in Online Class-Incremental
+    Continual Learning", CVPR Workshops 2021.
+
+    New and replayed samples and a view of each (`core.augment.contrastive_views`) are contrasted by class; where tasks
+    own classes, positives are thus of one task. The head is not learned. Where tasks share classes, of which the paper
+    does not speak, a class has a mean for each task, and is as near as the nearest of them.
+
+    Args:
+        temperature: τ.
+        projection: how many numbers the two-layer projection makes of features for the loss; None contrasts the
+            features themselves. Classes are told apart by the features either way.
+    """
+
+    derived: ClassVar[frozenset[str]] = frozenset({"_means"})
+
+    replay_size: int = 100
+    temperature: float = 0.07
+    projection: int | None = 128
+
+    rng: torch.Generator = field(init=False)  # of the projection's first weights and of the views
+    projector: nn.Module = field(init=False)
+    _means: tuple[Tensor, Tensor] | None = field(default=None, init=False)  # with their classes, until the next batch
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.temperature > 0:
+            raise ValueError(f"temperature is {self.temperature}: give more than 0, such as 0.07")
+        if self.projection is not None and not 1 <= self.projection <= MAX_PROJECTION:
+            raise ValueError(f"projection is {self.projection}: give 1 to {MAX_PROJECTION}, or None for no projection")
+        # From the model's seed, but not the random numbers that the model has.
+        self.rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)
+        self.projector = nn.Identity()
+        if self.projection is not None:
+            self.projector = self._new_projector(self.projection)
+            self.optimizer.add_param_group({"params": list(self.projector.parameters())})
+
+    def observe(self, batch: Batch) -> float:
+        self._means = None
+        for _ in range(self.steps_per_batch):
+            old = self.recall(batch)
+            samples = join([old, batch]) if len(old) else batch
+            views = contrastive_views(samples.x, self.rng)
+            # As in the authors' code, old and new samples share a pass, hence batch statistics; views have their own.
+            z = torch.cat([self.projector(self.model.features(x)) for x in (samples.x, views)])
+            value = self.step(contrastive_loss(z, samples.y.repeat(2), temperature=self.temperature))
+        self.remember(batch)
+        return value
+
+    def scores(self, x: Tensor, task: Tensor) -> Tensor:
+        """(n, n_classes) cosine with the class's mean; the least, -1, for a class of which nothing is stored."""
+        with predicting(self.model):
+            if self._means is None:
+                self._means = self._stored_means()
+            means, classes = self._means
+            cosines = nearest_mean_scores(self.model.features(x), means)
+            scores = cosines.new_full((len(x), self.model.head.n_classes), -1.0)
+            scores.scatter_reduce_(1, classes.expand(len(x), -1), cosines, "amax")
+            return self.model.masked(scores, task)
+
+    def _stored_means(self) -> tuple[Tensor, Tensor]:
+        """(k, n_features) the mean of each class of each task in memory, and (k,) its class."""
+        if not len(self.memory):
+            return self.model.head.weight[:0], torch.zeros(0, dtype=torch.int64, device=self.model.device)
+        features = torch.cat([self.model.features(part) for part in torch.split(self.memory.x, EMBED_SIZE)])
+        pairs = torch.stack([self.memory.task, self.memory.y])
+        keys, key_of_sample = torch.unique(pairs, dim=1, return_inverse=True)
+        return class_means(features, key_of_sample, keys.shape[1]), keys[1]
+
+    def _new_projector(self, n_out: int) -> nn.Module:
+        """features → as many → n_out, with torch's first weights of a linear layer, but drawn from `rng`."""
+        n_features = self.model.head.weight.shape[1]
+        with torch.device("meta"):  # where nothing is drawn
+            layers = nn.Sequential(nn.Linear(n_features, n_features), nn.ReLU(), nn.Linear(n_features, n_out))
+        layers = layers.to_empty(device="cpu")
+        for parameter in layers.parameters():
+            nn.init.uniform_(parameter, -(n_features**-0.5), n_features**-0.5, generator=self.rng)
+        return layers.to(self.model.head.weight)

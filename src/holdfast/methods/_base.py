@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -20,6 +21,8 @@ from holdfast.core.state import Stateful
 from holdfast.memory.retrieval._base import Retrieval
 from holdfast.memory.selection._base import Selection
 from holdfast.memory.storage import Memory
+
+EMBED_SIZE = 256  # stored samples whose features are taken at once
 
 
 class Diverged(ArithmeticError):
@@ -136,3 +139,11 @@ class ReplayMethod(Method):
         batch = self.selection.with_extras(batch, self.model)
         self.memory.fit(batch)
         self.selection.update(self.memory, batch, self.model)
+
+    def embed_again(self, task: int) -> None:
+        """Take the extra `feature` of the stored samples of `task` once more, by the model as it is now."""
+        if not len(self.memory):
+            return
+        slots = (self.memory.task == task).nonzero().flatten()
+        for part in torch.split(slots, EMBED_SIZE):
+            self.memory.rewrite_extra("feature", part, self.model.embed(self.memory.x[part]))

@@ -14,10 +14,9 @@ from holdfast.core.model import HeadKind, predicting
 from holdfast.losses.contrastive_margin import contrastive_margin_loss, paired_margin_loss
 from holdfast.losses.distillation import distillation_loss
 from holdfast.memory.selection.centroid import Centroid
-from holdfast.methods._base import ReplayMethod
+from holdfast.methods._base import EMBED_SIZE, ReplayMethod
 
 Against = Literal["task", "seen"]
-EMBED_SIZE = 256  # stored samples whose features are taken at once
 
 
 @dataclass(kw_only=True, eq=False)
@@ -78,11 +77,7 @@ class DRR(ReplayMethod):
 
     def end_task(self) -> None:
         """Take the features of the task's stored samples once more, by the model at its end; then they stay."""
-        if not len(self.memory):
-            return
-        slots = (self.memory.task == self.newest_task).nonzero().flatten()
-        for part in torch.split(slots, EMBED_SIZE):
-            self.memory.rewrite_extra("feature", part, self.model.embed(self.memory.x[part]))
+        self.embed_again(self.newest_task)
 
     def contrast(self, batch: Batch, features: Tensor, against: Against) -> Tensor:
         """CML of a batch against classes; zero in the reading `samples`, which knows none."""

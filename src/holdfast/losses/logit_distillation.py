@@ -1,0 +1,24 @@
+"""The logit term of Dark Experience Replay."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def logit_distillation_loss(logits: Tensor, stored: Tensor, n_units: Tensor) -> Tensor:
+    """Hold the logits of old samples where they were when each was stored.
+
+        loss = || h(x) - z ||²
+
+    Averaged over all numbers compared, as in the authors' code: those of the units that the head had when the sample
+    was stored, since a head that has grown since says nothing of what its new units would have given then.
+
+    Args:
+        logits: (n, m) h(x), as they are now, with gradient.
+        stored: (n, k) z, as they were, k ≤ m; a row counts up to its n_units and is filled up behind them.
+        n_units: (n,) how many units the head had then, at least one and at most k.
+    """
+    n_columns = stored.shape[1]
+    had_unit = torch.arange(n_columns, device=stored.device) < n_units[:, None]
+    return ((logits[:, :n_columns] - stored) * had_unit).square().sum() / n_units.sum()

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from holdfast.core.batch import Batch
+from holdfast.core.classes import tasks_own_classes
+from holdfast.losses.logit_distillation import logit_distillation_loss
+from holdfast.methods._base import ReplayMethod
+
+
+@dataclass(kw_only=True, eq=False)
+class DER(ReplayMethod):
+    """Dark experience replay: answer old samples with the logits given when they were learned; DER++ also by class.
+
+    Buzzega et al., "Dark Experience for General Continual Learning: a Strong, Simple Baseline", NeurIPS 2020.
+
+    Logits are compared over all units that the head had when a sample was stored, whichever of them competed.
+
+    Args:
+        logit_weight: α, of the squared difference of logits.
+        label_weight: β, of the cross-entropy of replayed samples, which are drawn anew for it. 0 is DER, more is DER++.
+    """
+
+    logit_weight: float = 0.3
+    label_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("logit_weight", "label_weight"):
+            weight = getattr(self, name)
+            if not 0 <= weight < math.inf:
+                raise ValueError(f"{name} is {weight}: give 0 or more")
+
+    def caution(self) -> str | None:
+        seen = self.model.seen
+        tasks_share_classes = seen.learns_by_task and not tasks_own_classes(seen.setting)
+        if self.label_weight or seen.predicts_by_task or tasks_share_classes:
+            return None
+        return (
+            f"in the setting '{seen.setting}' stored logits do not tell an old sample from classes that came later: "
+            "give label_weight, which makes it DER++"
+        )
+
+    def observe(self, batch: Batch) -> float:
+        for _ in range(self.steps_per_batch):
+            logits = self.model(batch.x)
+            loss = F.cross_entropy(self.model.masked(logits, batch.task), batch.y)
+            old = self.recall(batch)
+            if len(old):
+                distance = logit_distillation_loss(self.model(old.x), old.extra["logits"], old.extra["n_units"])
+                loss = loss + self.logit_weight * distance
+                if self.label_weight:
+                    loss = loss + self.label_weight * self.model.loss(self.recall(batch))
+            value = self.step(loss)
+        # The logits before the last step. A head that grows leaves them behind, so their number is kept as well.
+        n_units = torch.full_like(batch.y, logits.shape[1])
+        self.remember(batch.with_extra(logits=logits.detach(), n_units=n_units))
+        return value

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holdfast.core.batch import NO_TASK, Batch
+from holdfast.core.classes import SeenClasses, tasks_own_classes
+from holdfast.core.model import HeadKind, predicting
+from holdfast.losses.margin_softmax import margin_softmax_loss
+from holdfast.methods._base import ReplayMethod
+
+
+@dataclass(kw_only=True, eq=False)
+class MDMTR(ReplayMethod):
+    """MDMT-R: margins between tasks and between classes, and old features held where they were.
+
+    Lyu et al., "Multi-Domain Multi-Task Rehearsal for Lifelong Learning", AAAI 2021.
+
+    A new sample sees the classes of its task; a replayed one also those of the tasks before, in the order of their
+    numbers. Where tasks share classes or are not known, every sample sees all classes seen so far, and the task margin
+    rests.
+
+    Args:
+        logit_scale: s. task_margin, class_margin: m1 and m2, in radians.
+        blind_units: the classes that a sample does not see count as orthogonal to it (`zero`, as in the authors' code)
+            or not at all (`out`).
+        distillation: the weight of the episodic distillation loss, the mean absolute change of old features.
+    """
+
+    head: ClassVar[HeadKind] = "cosine"
+    selects: ClassVar[str] = "ring"
+
+    logit_scale: float = 24.0
+    task_margin: float = 0.4
+    class_margin: float = 0.01
+    blind_units: Literal["zero", "out"] = "zero"
+    distillation: float = 1.0
+
+    classes_by_task: SeenClasses = field(init=False)  # a row a task, also where all seen classes compete
+    newest_task: int = field(default_factory=lambda: NO_TASK, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.logit_scale < math.inf:
+            raise ValueError(f"logit_scale is {self.logit_scale}: give a number above 0")
+        for name in ("task_margin", "class_margin"):
+            margin = getattr(self, name)
+            if not 0 <= margin < math.pi:
+                raise ValueError(f"{name} is {margin}: give an angle from 0 to π, in radians")
+        if not 0 <= self.distillation < math.inf:
+            raise ValueError(f"distillation is {self.distillation}: give 0 or more")
+        self.classes_by_task = SeenClasses("task", self.model.head.n_classes, self.model.device)
+
+    def grow(self, n_classes: int) -> None:
+        super().grow(n_classes)
+        self.classes_by_task.grow(n_classes)
+
+    def caution(self) -> str | None:
+        seen = self.model.seen
+        if seen.predicts_by_task:
+            return None
+        if tasks_own_classes(seen.setting):
+            return f"in the setting '{seen.setting}' MDMT-R tells new samples from the classes of their own task only"
+        return f"in the setting '{seen.setting}' no class belongs to one known task, so MDMT-R's task margin rests"
+
+    def observe(self, batch: Batch) -> float:
+        if self.model.seen.learns_by_task:
+            self.classes_by_task.add(batch.y, batch.task)
+            self.newest_task = int(batch.task[-1])
+        for _ in range(self.steps_per_batch):
+            old = self.recall(batch)
+            loss = torch.zeros((), device=self.model.device)
+            if len(old):
+                old_features = self.model.features(old.x)
+                loss = loss + self.contrast(old, old_features, self.up_to_own_task(old))
+                loss = loss + self.distillation * F.l1_loss(old_features, old.extra["feature"])
+            loss = loss + self.contrast(batch, self.model.features(batch.x), self.own_task(batch))
+            value = self.step(loss)
+        self.remember(batch.with_extra(feature=self.model.embed(batch.x)))
+        return value
+
+    def end_task(self) -> None:
+        """Take the features of the task's stored samples once more, by the model at its end; then they stay."""
+        self.embed_again(self.newest_task)
+
+    def contrast(self, batch: Batch, features: Tensor, visible: Tensor) -> Tensor:
+        """The margin softmax of a batch among the classes that each sample sees."""
+        return margin_softmax_loss(
+            self.model.head.cosines(features),
+            batch.y,
+            visible=visible,
+            scale=self.logit_scale,
+            class_margin=self.class_margin,
+            task_margin=self.task_margin if tasks_own_classes(self.model.seen.setting) else 0.0,
+            blind_logit=0.0 if self.blind_units == "zero" else -math.inf,
+        )
+
+    def own_task(self, batch: Batch) -> Tensor:
+        """(n, n_classes) V of new samples: the classes of their task."""
+        return self._by_task().competing(batch.task)
+
+    def up_to_own_task(self, batch: Batch) -> Tensor:
+        """(n, n_classes) V of replayed samples: the classes of their task and of those before it."""
+        by_task = self._by_task()
+        if not by_task.predicts_by_task:
+            return by_task.competing(batch.task)
+        return by_task.table.cumsum(dim=0).bool()[batch.task]
+
+    def scores(self, x: Tensor, task: Tensor) -> Tensor:
+        with predicting(self.model):
+            return self.model.masked(self.model.head.cosines(self.model.features(x)), task)
+
+    def _by_task(self) -> SeenClasses:
+        """The classes of each task; of all at once where tasks share them or are not known."""
+        seen = self.model.seen
+        return self.classes_by_task if tasks_own_classes(seen.setting) and not seen.predicts_by_task else seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from holdfast import Learner, load_learner
-from holdfast.build import Part, find, names
+from holdfast.build import LearnerSettings, Part, find, names, options_of
 from holdfast.core.classes import SETTINGS, Setting
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import ResultStore
@@ -44,6 +45,12 @@ def settings_of(method: str, selection: str, setting: Setting) -> dict[str, Any]
 
 def learner_of(method: str, selection: str, setting: Setting) -> Learner:
     return Learner(**settings_of(method, selection, setting))
+
+
+@pytest.mark.parametrize("method", names("methods"))
+def test_no_option_is_called_like_an_argument_of_a_learner(method: str) -> None:
+    taken = {*inspect.signature(Learner.__init__).parameters, *LearnerSettings.model_fields}
+    assert not taken & set(options_of("methods", method))
 
 
 @each_setting

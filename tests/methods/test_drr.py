@@ -49,7 +49,7 @@ def slow_cml(method: DRR, batch: Batch, visible: set[int], s: float, m_c: float,
 
 
 def test_the_loss_is_cml_on_new_samples_and_cml_and_cdl_on_old_ones() -> None:
-    learner = learned(distillation=3.0, scale=8.0, class_margin=0.05, task_margin=0.2)
+    learner = learned(distillation=3.0, logit_scale=8.0, class_margin=0.05, task_margin=0.2)
     method = method_of(learner)
     x, y, task = toy_batches("task")[16]
     batch = Batch(x, y, torch.full_like(y, task or 0))
@@ -172,3 +172,23 @@ def test_it_selects_by_centroids_unless_told_otherwise() -> None:
 def test_it_has_a_cosine_head_unless_told_otherwise() -> None:
     assert method_of(learned(n_batches=1)).model.head.kind == "cosine"
     assert method_of(learned(n_batches=1, head="linear")).model.head.kind == "linear"
+
+
+@pytest.mark.parametrize("classifier", ["memory", "centroids"])
+def test_a_class_announced_between_predictions_is_one_more_that_competes(classifier: str) -> None:
+    learner = learned(n_batches=36, classifier=classifier)
+    x = toy_batches("task")[-1][0]
+    before = learner.scores(x, 2)
+    learner.announce([9], task=2)
+    after = learner.scores(x, 2)
+    assert after.shape[1] == 10
+    assert torch.equal(after.argmax(dim=1), before.argmax(dim=1))
+
+
+@pytest.mark.parametrize("classifier", ["memory", "centroids"])
+def test_before_anything_is_stored_a_class_that_competes_is_predicted(classifier: str) -> None:
+    learner = Learner(
+        "drr", setting="task", n_classes=6, input_shape=(8,), classifier=classifier, selection="centroid", memory=30
+    )
+    learner.announce([2, 3], task=1)
+    assert set(learner.predict(torch.zeros(4, 8), 1).tolist()) <= {2, 3}

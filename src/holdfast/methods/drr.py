@@ -28,7 +28,7 @@ class DRR(ReplayMethod):
     Args:
         reading: what the angle β of the loss is measured to: rows of the head (`classes`), features of other samples
             (`samples`), means of stored features (`centroids`), or the first two at once (`classes+samples`).
-        scale: s. class_margin, task_margin: m^c and m^t, in radians; m^t rests while one task was seen.
+        logit_scale: s. class_margin, task_margin: m^c and m^t, in radians; m^t rests while one task was seen.
         new_against, old_against: whether new and replayed samples are contrasted with the classes of their own task
             or with all classes seen. New ones by default with their task where it is known when predicting, since
             old features are disturbed less; elsewhere with all, or they would not be told from old classes.
@@ -42,7 +42,7 @@ class DRR(ReplayMethod):
     derived: ClassVar[frozenset[str]] = frozenset({"_means"})
 
     reading: Literal["classes", "samples", "centroids", "classes+samples"] = "classes"
-    scale: float = 10.0
+    logit_scale: float = 10.0
     class_margin: float = 0.01
     task_margin: float = 0.1
     new_against: Against | None = None
@@ -90,7 +90,7 @@ class DRR(ReplayMethod):
             batch.y,
             same_task=same_task,
             competing=seen if against == "seen" else same_task,
-            scale=self.scale,
+            scale=self.logit_scale,
             class_margin=self.class_margin,
             task_margin=self._active_task_margin(),
         )
@@ -106,7 +106,7 @@ class DRR(ReplayMethod):
                     pool.y,
                     pool.task,
                     is_anchor=is_anchor,
-                    scale=self.scale,
+                    scale=self.logit_scale,
                     class_margin=self.class_margin,
                     task_margin=self._active_task_margin(),
                 )
@@ -120,7 +120,7 @@ class DRR(ReplayMethod):
             features = self.model.features(x)
             if self.classifier == "head":
                 return self.model.masked(self.model.head.cosines(features), task)
-            if self._means is None:
+            if self._means is None or len(self._means) < self.model.head.n_classes:
                 self._means = self._class_means()
             return self.model.masked(nearest_mean_scores(features, self._means), task)
 
@@ -156,7 +156,11 @@ class DRR(ReplayMethod):
         if self.classifier == "centroids":
             if not isinstance(self.selection, Centroid):
                 raise ValueError("classifier='centroids' needs selection='centroid': use that, or classifier='memory'")
+            if not self.selection.counts:
+                return torch.zeros_like(self.model.head.weight)
             centres, classes, n_seen = (part.to(self.model.device) for part in self.selection.all_centroids())
             return class_means(centres, classes, n_classes, n_seen)
+        if not len(self.memory):
+            return torch.zeros_like(self.model.head.weight)
         features = torch.cat([self.model.features(part) for part in torch.split(self.memory.x, EMBED_SIZE)])
         return class_means(features, self.memory.y, n_classes)

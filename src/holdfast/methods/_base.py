@@ -91,10 +91,15 @@ class Method(Stateful):
 
     def step(self, loss: Tensor) -> float:
         """Go one step down the gradient of `loss`; a loss that is no number leaves the weights alone."""
+        value = self.backward(loss)
+        self.optimizer.step()
+        return value
+
+    def backward(self, loss: Tensor) -> float:
+        """Take the gradient of `loss` and no step yet; a loss that is no number raises."""
         value = finite(loss)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
         return value
 
     def gradient(self, loss: Tensor) -> Tensor:

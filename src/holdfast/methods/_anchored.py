@@ -1,0 +1,142 @@
+"""What methods share that hold weights where they were, by how much each mattered."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from holdfast.core.classes import tasks_own_classes
+from holdfast.core.state import State
+from holdfast.losses.importance import importance_penalty
+from holdfast.methods._base import Method
+
+
+@dataclass(kw_only=True, eq=False)
+class AnchoredMethod(Method):
+    """A method without a memory of samples: it keeps how much each weight mattered, and holds it by that.
+
+    Every list that it keeps has one tensor a parameter, and follows a head that grows. Arithmetic on lists is torch's
+    own for optimisers (`_foreach`), which makes no large copies.
+
+    Args:
+        strength: λ, how much the penalty Σ Ω (θ - θ*)² counts; 0 makes it finetuning. Plain sgd runs away
+            where lr · λ Ω exceeds 1.
+        consolidate_every: batches after which the importance is taken anew, besides the ends of tasks. In the
+            setting `free`, where no task ends, nothing is held without it.
+    """
+
+    places: ClassVar[frozenset[str]] = frozenset({"anchor"})  # lists that say where weights were
+
+    strength: float
+    consolidate_every: int | None = None
+
+    anchor: list[Tensor] = field(init=False)  # θ*, at first the weights as they begin
+    importance: list[Tensor] = field(init=False)  # Ω
+    n_consolidated: int = field(default_factory=int, init=False)
+    n_batches: int = field(default_factory=int, init=False)  # since then
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.strength < math.inf:
+            raise ValueError(f"strength is {self.strength}: give 0 or more")
+        if self.consolidate_every is not None and self.consolidate_every < 1:
+            raise ValueError(f"consolidate_every is {self.consolidate_every}: give 1 or more, or None")
+        self.anchor = copies(self.weights())
+        self.importance = zeros(self.anchor)
+
+    @abstractmethod
+    def take_importance(self) -> list[Tensor]:
+        """Ω from what was gathered since the last time; the anchor is still the old one."""
+
+    def end_task(self) -> None:
+        """Hold the weights where they are now, by their importance so far."""
+        if self.n_batches:
+            self.importance = self.take_importance()
+            self.anchor = copies(self.weights())
+            self.n_consolidated += 1
+            self.n_batches = 0
+
+    def end_batch(self) -> None:
+        """A batch was learned: consolidate if it is time."""
+        self.n_batches += 1
+        if self.n_batches == self.consolidate_every:
+            self.end_task()
+
+    def anchored_step(self, loss: Tensor) -> tuple[float, list[Tensor]]:
+        """One step down `loss` and the penalty; gives their sum, and the gradient of `loss` alone."""
+        if not self.n_consolidated or not self.strength:
+            value = self.backward(loss)
+            gradient = self.gradient()
+        else:
+            penalty, pull = importance_penalty(self.weights(), self.anchor, self.importance, strength=self.strength)
+            value = self.backward(loss + penalty)  # a constant here: reported and checked, but without a gradient
+            gradient = self.gradient()
+            torch._foreach_add_(pull, gradient)
+            for parameter, total in zip(self.parameters(), pull, strict=True):
+                if parameter.grad is not None:
+                    parameter.grad = total
+        self.optimizer.step()
+        return value, gradient
+
+    def parameters(self) -> list[Tensor]:
+        # The optimiser has all of the model's in a list, which costs less than to walk through the modules.
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    def weights(self) -> list[Tensor]:
+        """θ, as it is and as it will be: no copy."""
+        return [parameter.detach() for parameter in self.parameters()]
+
+    def gradient(self) -> list[Tensor]:
+        """What was taken last, no copy; zero for parameters that it does not reach."""
+        return [p.new_zeros(()).expand_as(p) if p.grad is None else p.grad for p in self.parameters()]
+
+    def grow(self, n_classes: int) -> None:
+        super().grow(n_classes)
+        weights = self.weights()
+        for name, kept in self._lists().items():
+            # New weights were never elsewhere, and never mattered.
+            beyond = weights if name in self.places else zeros(weights)
+            setattr(self, name, [_continued(a, b) for a, b in zip(kept, beyond, strict=True)])
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        for name, kept in self._lists().items():
+            # On the device of the parameters and laid out in memory as they are, so that sums come out the same.
+            setattr(self, name, [torch.empty_like(p).copy_(a) for p, a in zip(self.weights(), kept, strict=True)])
+
+    def _lists(self) -> dict[str, list[Tensor]]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, list)}
+
+    def caution(self) -> str | None:
+        seen = self.model.seen
+        if not seen.learns_by_task and self.consolidate_every is None:
+            return "no task ends in this setting, so nothing is held and this is finetuning: give consolidate_every"
+        if tasks_own_classes(seen.setting) and not seen.predicts_by_task:
+            return "holding weights does little where classes of different tasks compete: replay some samples instead"
+        return None
+
+
+def copies(tensors: list[Tensor]) -> list[Tensor]:
+    return [tensor.clone() for tensor in tensors]
+
+
+def zeros(tensors: list[Tensor]) -> list[Tensor]:
+    return [torch.zeros_like(tensor) for tensor in tensors]
+
+
+def min_max(values: list[Tensor]) -> list[Tensor]:
+    """The values moved and scaled to lie between 0 and 1 over all tensors; all 0 where they are all the same."""
+    low = torch.stack([part.min() for part in values]).min()
+    high = torch.stack([part.max() for part in values]).max()
+    span = (high - low).clamp(min=torch.finfo(low.dtype).tiny)
+    return [(part - low) / span for part in values]
+
+
+def _continued(kept: Tensor, beyond: Tensor) -> Tensor:
+    """`kept` with the rows that `beyond` has more."""
+    return kept if kept.shape == beyond.shape else torch.cat([kept, beyond[len(kept) :]])

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from holdfast.core.batch import Batch
+from holdfast.methods._anchored import AnchoredMethod, copies, min_max, zeros
+
+
+@dataclass(kw_only=True, eq=False)
+class RWalk(AnchoredMethod):
+    """Riemannian walk: hold weights by their Fisher information and by how far their way lowered the loss.
+
+    Chaudhry et al., "Riemannian Walk for Incremental Learning: Understanding Forgetting and Intransigence", ECCV 2018,
+    with the updates of Chaudhry et al., "Efficient Lifelong Learning with A-GEM", ICLR 2019. The way is measured in
+    pieces of W steps, each by the Fisher information before it; both parts are scaled to [0, 1] over all weights.
+
+    Args:
+        strength: λ, 1 on Split CIFAR-100.
+        fisher_every: W (the paper's Δt), the steps of one piece. Steps left over at the end of a task count for the
+            next, so with fewer than W steps in all nothing is held.
+        fisher_rate: a (the paper's α), how much the newest Fisher information counts in the running mean.
+        damping: ξ (the paper's ε), which keeps the score of weights that hardly moved finite.
+    """
+
+    places: ClassVar[frozenset[str]] = frozenset({"anchor", "piece_began"})
+
+    strength: float = 1.0
+    fisher_every: int = 50
+    fisher_rate: float = 0.9
+    damping: float = 1e-3
+
+    fisher: list[Tensor] = field(init=False)  # F̄
+    squares: list[Tensor] = field(init=False)  # the sum of squared gradients in this piece
+    path: list[Tensor] = field(init=False)  # ω in this piece
+    piece_began: list[Tensor] = field(init=False)  # θ then
+    n_steps: int = field(default_factory=int, init=False)  # since then
+    task_score: list[Tensor] = field(init=False)  # s of the pieces of this task
+    score: list[Tensor] = field(init=False)  # of the tasks before
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fisher_every < 1:
+            raise ValueError(f"fisher_every is {self.fisher_every}: give 1 or more")
+        if not 0 < self.fisher_rate <= 1:
+            raise ValueError(f"fisher_rate is {self.fisher_rate}: give more than 0 and at most 1")
+        if not self.damping > 0:
+            raise ValueError(f"damping is {self.damping}: give more than 0")
+        self.piece_began = copies(self.anchor)
+        for name in ("fisher", "squares", "path", "task_score", "score"):
+            setattr(self, name, zeros(self.anchor))
+
+    def observe(self, batch: Batch) -> float:
+        for _ in range(self.steps_per_batch):
+            before = copies(self.weights())
+            value, gradient = self.anchored_step(self.model.loss(batch))
+            moved = torch._foreach_sub(self.weights(), before)
+            torch._foreach_addcmul_(self.path, gradient, moved, value=-1)  # ω ← ω - g Δθ
+            torch._foreach_addcmul_(self.squares, gradient, gradient)
+            self.n_steps += 1
+            if self.n_steps == self.fisher_every:
+                self.end_piece()
+        self.end_batch()
+        return value
+
+    def end_piece(self) -> None:
+        moved = torch._foreach_sub(self.weights(), self.piece_began)
+        for score, omega, fisher, delta in zip(self.task_score, self.path, self.fisher, moved, strict=True):
+            score += (omega / (self.damping + fisher * delta**2)).relu()
+        mean = torch._foreach_div(self.squares, self.fisher_every)
+        torch._foreach_lerp_(self.fisher, mean, self.fisher_rate)  # F̄ ← (1-a) F̄ + a Σg²/W
+        self.piece_began, self.n_steps = copies(self.weights()), 0
+        torch._foreach_zero_(self.path)
+        torch._foreach_zero_(self.squares)
+
+    def take_importance(self) -> list[Tensor]:
+        # score ← score + (score + s)/2, where the first task's s is doubled so that halving does not hurt it.
+        weight = 0.5 if self.n_consolidated else 1.0
+        self.score = [1.5 * score + weight * newest for score, newest in zip(self.score, self.task_score, strict=True)]
+        self.task_score = zeros(self.task_score)
+        return list(torch._foreach_add(min_max(self.fisher), min_max(self.score)))

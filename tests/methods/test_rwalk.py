@@ -6,7 +6,7 @@ import pytest
 from holdfast.methods.rwalk import RWalk
 
 from .anchored import make, rows, softmax_gradient, weights_of
-from .small import small_batch
+from .small import small_batch, small_model
 
 
 def test_every_part_is_that_of_the_closed_form_over_three_tasks():
@@ -37,7 +37,7 @@ def test_every_part_is_that_of_the_closed_form_over_three_tasks():
         Omega, star = scaled(Fbar) + scaled(score), theta
         np.testing.assert_allclose(weights_of(method), theta, rtol=1e-9)
         np.testing.assert_allclose(rows(method.fisher), Fbar, rtol=1e-9)
-        np.testing.assert_allclose(rows(method.score), score, rtol=1e-8)
+        np.testing.assert_allclose(1.5**task * rows(method.score), score, rtol=1e-8)
         np.testing.assert_allclose(rows(method.importance), Omega, rtol=1e-8)
         np.testing.assert_allclose(rows(method.piece_began), began, rtol=1e-9)
         np.testing.assert_allclose(rows(method.path), omega, rtol=1e-7, atol=1e-15)
@@ -50,6 +50,15 @@ def test_both_parts_reach_from_zero_to_one():
     importance = rows(method.importance)
     assert importance.min() >= 0
     assert 1 <= importance.max() <= 2
+
+
+def test_a_stream_that_does_not_end_keeps_the_importance_finite():
+    method = make(RWalk, small_model(), fisher_every=1, consolidate_every=1)
+    batch = small_batch(2)
+    for _ in range(300):  # 1.5 to the power of which is more than a weight's type can hold
+        method.observe(batch)
+    assert method.n_consolidated == 300
+    assert 1 <= max(part.max() for part in method.importance) <= 2
 
 
 @pytest.mark.parametrize(

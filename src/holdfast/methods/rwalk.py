@@ -39,7 +39,7 @@ class RWalk(AnchoredMethod):
     piece_began: list[Tensor] = field(init=False)  # θ then
     n_steps: int = field(default_factory=int, init=False)  # since then
     task_score: list[Tensor] = field(init=False)  # s of the pieces of this task
-    score: list[Tensor] = field(init=False)  # of the tasks before
+    score: list[Tensor] = field(init=False)  # of all tasks that ended
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,8 +77,9 @@ class RWalk(AnchoredMethod):
         torch._foreach_zero_(self.squares)
 
     def take_importance(self) -> list[Tensor]:
-        # score ← score + (score + s)/2, where the first task's s is doubled so that halving does not hurt it.
-        weight = 0.5 if self.n_consolidated else 1.0
-        self.score = [1.5 * score + weight * newest for score, newest in zip(self.score, self.task_score, strict=True)]
+        # score ← score + (score + s)/2, where the first task's s is doubled so that halving does not hurt it. Kept is
+        # the score over 1.5 to the number of tasks before: scaled to [0, 1] it is the same, and it never overflows.
+        weight = 0.5 * 1.5**-self.n_consolidated if self.n_consolidated else 1.0
+        torch._foreach_add_(self.score, self.task_score, alpha=weight)
         self.task_score = zeros(self.task_score)
         return list(torch._foreach_add(min_max(self.fisher), min_max(self.score)))

@@ -71,11 +71,11 @@ class AnchoredMethod(Method):
         """One step down `loss` and the penalty; gives their sum, and the gradient of `loss` alone."""
         if not self.n_consolidated or not self.strength:
             value = self.backward(loss)
-            gradient = self.gradient()
+            gradient = self.last_gradient()
         else:
             penalty, pull = importance_penalty(self.weights(), self.anchor, self.importance, strength=self.strength)
             value = self.backward(loss + penalty)  # a constant here: reported and checked, but without a gradient
-            gradient = self.gradient()
+            gradient = self.last_gradient()
             torch._foreach_add_(pull, gradient)
             for parameter, total in zip(self.parameters(), pull, strict=True):
                 if parameter.grad is not None:
@@ -91,7 +91,7 @@ class AnchoredMethod(Method):
         """θ, as it is and as it will be: no copy."""
         return [parameter.detach() for parameter in self.parameters()]
 
-    def gradient(self) -> list[Tensor]:
+    def last_gradient(self) -> list[Tensor]:
         """What was taken last, no copy; zero for parameters that it does not reach."""
         return [p.new_zeros(()).expand_as(p) if p.grad is None else p.grad for p in self.parameters()]
 

@@ -40,7 +40,7 @@ class MAS(AnchoredMethod):
             competing = scores[self.model.seen.competing(batch.task)]
             self.optimizer.zero_grad()
             competing.square().sum().backward(retain_graph=True)
-            reaction = torch._foreach_abs(self.gradient())
+            reaction = torch._foreach_abs(self.last_gradient())
 
             value, _ = self.anchored_step(F.cross_entropy(self.model.masked(scores, batch.task), batch.y))
             torch._foreach_add_(self.sensitivity, reaction)

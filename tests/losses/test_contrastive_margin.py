@@ -162,3 +162,21 @@ def test_a_batch_of_one_class_has_no_negatives_and_no_loss():
     loss.backward()
     assert loss.item() == 0
     assert features.grad.isfinite().all()
+
+
+def test_weights_say_how_much_each_sample_counts():
+    rng = torch.Generator().manual_seed(0)
+    cosines, y = torch.rand(4, 3, generator=rng) * 2 - 1, torch.tensor([0, 2, 1, 1])
+    everywhere = torch.ones(4, 3, dtype=torch.bool)
+    settings = {"scale": 5.0, "class_margin": 0.1, "task_margin": 0.2}
+    weights = torch.tensor([0.5, 0.25, 0.0, 2.0])
+    weighted = contrastive_margin_loss(
+        cosines, y, same_task=everywhere, competing=everywhere, weights=weights, **settings
+    )
+    one_by_one = [
+        contrastive_margin_loss(
+            cosines[i : i + 1], y[i : i + 1], same_task=everywhere[:1], competing=everywhere[:1], **settings
+        )
+        for i in range(4)
+    ]
+    torch.testing.assert_close(weighted, sum(w * loss for w, loss in zip(weights, one_by_one, strict=True)))

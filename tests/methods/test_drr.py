@@ -192,3 +192,18 @@ def test_before_anything_is_stored_a_class_that_competes_is_predicted(classifier
     )
     learner.announce([2, 3], task=1)
     assert set(learner.predict(torch.zeros(4, 8), 1).tolist()) <= {2, 3}
+
+
+def test_augmented_replay_learns_other_pictures_and_stores_them_as_they_came() -> None:
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randint(256, (40, 3, 8, 8), generator=rng, dtype=torch.uint8), torch.arange(40) % 4
+    plain, augmented = (
+        Learner("drr", backbone={"name": "reduced_resnet18", "width": 8}, memory=100, lr=0.01, augment=augment)
+        for augment in (False, True)
+    )
+    for i in range(0, 40, 10):
+        losses = [learner.observe(x[i : i + 10], y[i : i + 10]) for learner in (plain, augmented)]
+        assert (losses[0] == losses[1]) == (i == 0)  # nothing is replayed beside the first batch
+    stored = augmented.memory
+    assert stored is not None
+    assert {tuple(row.tolist()) for row in stored.x.flatten(1)} <= {tuple(row.tolist()) for row in x.flatten(1)}

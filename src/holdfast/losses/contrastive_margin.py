@@ -24,6 +24,7 @@ def contrastive_margin_loss(
     *,
     same_task: Tensor,
     competing: Tensor,
+    weights: Tensor | None = None,
     scale: float,
     class_margin: float,
     task_margin: float,
@@ -43,10 +44,11 @@ def contrastive_margin_loss(
         y: (n,) the sample's class.
         same_task: (n, n_classes) true where a class belongs to the sample's task.
         competing: (n, n_classes) true where a class takes part; the own class has to.
+        weights: (n,) how much each sample counts; by default 1/n.
         scale: s. class_margin, task_margin: m^c and m^t, in radians.
 
     Returns:
-        The mean over samples. The paper sums; a mean keeps the learning rate free of the batch's size.
+        The weighted sum, by default the mean. The paper sums; a mean keeps the learning rate free of the batch's size.
     """
     own = y[:, None]
     if task_margin:
@@ -56,7 +58,8 @@ def contrastive_margin_loss(
         logits = cosines.scatter(1, own, widened(cosines.gather(1, own), class_margin))
     else:
         logits = cosines
-    return F.cross_entropy((scale * logits).masked_fill(~competing, -math.inf), y)
+    logits = (scale * logits).masked_fill(~competing, -math.inf)
+    return F.cross_entropy(logits, y) if weights is None else F.cross_entropy(logits, y, reduction="none") @ weights
 
 
 def paired_margin_loss(

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from holdfast.core.augment import crop_and_flip
 from holdfast.core.batch import NO_TASK, Batch, join
 from holdfast.core.classes import tasks_own_classes
 from holdfast.core.classifiers import class_means, nearest_mean_scores
@@ -35,6 +36,7 @@ class DRR(ReplayMethod):
         distillation: the weight of the centroid distillation loss; 0 leaves it out.
         classifier: predict by the head, by the nearest mean of stored samples (`memory`), or by the nearest mean of
             the selection's centroids, weighted by what they have seen (`centroids`).
+        augment: replay images shifted by up to four pixels and flipped or not. Not in the paper.
     """
 
     head: ClassVar[HeadKind] = "cosine"
@@ -49,27 +51,28 @@ class DRR(ReplayMethod):
     old_against: Against = "seen"
     distillation: float = 1.0
     classifier: Literal["head", "memory", "centroids"] = "head"
+    augment: bool = False
 
     task_of_class: dict[int, int] = field(default_factory=dict, init=False)
     newest_task: int = field(default_factory=lambda: NO_TASK, init=False)
+    rng: torch.Generator = field(init=False)  # of augmentations
     _means: Tensor | None = field(default=None, init=False)  # of the classes, until the next batch
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)  # not the head's own numbers
 
     def observe(self, batch: Batch) -> float:
         self.task_of_class.update(zip(batch.y.tolist(), batch.task.tolist(), strict=True))
         self.newest_task = int(batch.task[-1])
         for _ in range(self.steps_per_batch):
             old = self.recall(batch)
-            loss = torch.zeros((), device=self.model.device)
-            if len(old):
-                old_features = self.model.features(old.x)
-                loss = loss + self.contrast(old, old_features, self.old_against)  # CML on old tasks
-                if self.distillation:
-                    loss = loss + self.distillation * distillation_loss(old_features, old.extra["feature"])  # CDL
-            features = self.model.features(batch.x)
-            loss = loss + self.contrast(batch, features, self.new_against or self._default_against())  # CML on the new
-            if "samples" in self.reading:
-                pool = torch.cat([features, old_features]) if len(old) else features
-                loss = loss + self.contrast_pairs(batch, old, pool)
+            if self.augment and len(old):
+                old = replace(old, x=crop_and_flip(old.x, self.rng))
+            features = [self.model.features(part.x) for part in (old, batch) if len(part)]  # a pass each
+            loss = self.contrast(old, batch, torch.cat(features))  # CML
+            if self.distillation and len(old):
+                loss = loss + self.distillation * distillation_loss(features[0], old.extra["feature"])  # CDL
             value = self.step(loss)
         self.remember(batch.with_extra(feature=self.model.embed(batch.x)))  # COS, with the updated model
         self._means = None
@@ -79,41 +82,40 @@ class DRR(ReplayMethod):
         """Take the features of the task's stored samples once more, by the model at its end; then they stay."""
         self.embed_again(self.newest_task)
 
-    def contrast(self, batch: Batch, features: Tensor, against: Against) -> Tensor:
-        """CML of a batch against classes; zero in the reading `samples`, which knows none."""
-        if self.reading == "samples":
-            return features.sum() * 0
-        seen = self.model.seen.table.any(dim=0).expand(len(batch), -1)
-        same_task = self._same_task(batch, seen)
-        return contrastive_margin_loss(
-            self._cosines(features),
-            batch.y,
-            same_task=same_task,
-            competing=seen if against == "seen" else same_task,
-            scale=self.logit_scale,
-            class_margin=self.class_margin,
-            task_margin=self._active_task_margin(),
-        )
+    def contrast(self, old: Batch, new: Batch, features: Tensor) -> Tensor:
+        """CML: its mean over replayed samples and its mean over new ones, added.
 
-    def contrast_pairs(self, batch: Batch, old: Batch, features: Tensor) -> Tensor:
-        """CML between samples: the mean over new anchors and the mean over replayed ones, added."""
-        pool = join([batch, old]) if len(old) else batch
-        is_new = torch.arange(len(pool), device=features.device) < len(batch)
-        return sum(
-            (
-                paired_margin_loss(
+        Args:
+            features: (n, d) of the replayed samples and then of the new ones.
+        """
+        samples = join([old, new]) if len(old) else new
+        is_old = torch.arange(len(samples), device=features.device) < len(old)
+        task_margin = self._active_task_margin()
+        loss = torch.zeros((), device=features.device)
+        if self.reading != "samples":
+            same_task, competing = self._competing(samples, is_old)
+            loss = loss + contrastive_margin_loss(
+                self._cosines(features),
+                samples.y,
+                same_task=same_task,
+                competing=competing,
+                weights=torch.where(is_old, 1 / max(len(old), 1), 1 / len(new)),
+                scale=self.logit_scale,
+                class_margin=self.class_margin,
+                task_margin=task_margin,
+            )
+        if "samples" in self.reading:
+            for is_anchor in (is_old, ~is_old):
+                loss = loss + paired_margin_loss(
                     features,
-                    pool.y,
-                    pool.task,
+                    samples.y,
+                    samples.task,
                     is_anchor=is_anchor,
                     scale=self.logit_scale,
                     class_margin=self.class_margin,
-                    task_margin=self._active_task_margin(),
+                    task_margin=task_margin,
                 )
-                for is_anchor in (is_new, ~is_new)
-            ),
-            start=torch.zeros((), device=features.device),
-        )
+        return loss
 
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
         with predicting(self.model):
@@ -132,18 +134,25 @@ class DRR(ReplayMethod):
         has_mean = means.any(dim=1, keepdim=True)
         return F.normalize(features, dim=1) @ torch.where(has_mean, means, F.normalize(self.model.head.weight, dim=1)).T
 
-    def _same_task(self, batch: Batch, seen: Tensor) -> Tensor:
+    def _competing(self, samples: Batch, is_old: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, n_classes) true where a class is of the sample's task, and true where it is contrasted with it."""
+        seen = self.model.seen.table.any(dim=0).expand(len(samples), -1)
+        same_task = self._same_task(samples, seen)
+        new_against = self.new_against or ("task" if self.model.seen.predicts_by_task else "seen")
+        if self.old_against == new_against:
+            return same_task, same_task if new_against == "task" else seen
+        by_task = is_old if self.old_against == "task" else ~is_old
+        return same_task, torch.where(by_task[:, None], same_task, seen)
+
+    def _same_task(self, samples: Batch, seen: Tensor) -> Tensor:
         """(n, n_classes) true where a class belongs to the sample's task; all of them where tasks share classes."""
         setting = self.model.seen.setting
         if setting == "task":
-            return self.model.seen.competing(batch.task)
+            return self.model.seen.competing(samples.task)
         if setting == "class":
             by_class = [self.task_of_class.get(label, NO_TASK) for label in range(self.model.head.n_classes)]
-            return torch.tensor(by_class, device=batch.task.device) == batch.task[:, None]
+            return torch.tensor(by_class, device=samples.task.device) == samples.task[:, None]
         return seen
-
-    def _default_against(self) -> Against:
-        return "task" if self.model.seen.predicts_by_task else "seen"
 
     def _active_task_margin(self) -> float:
         """m^t: it rests while one task was seen, and where tasks share classes or are not known."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from holdfast.core.batch import Batch
+from torch import Tensor
+
+from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.model import Model
 from holdfast.core.state import Stateful
 from holdfast.memory.storage import Memory
@@ -16,3 +18,14 @@ class Retrieval(Stateful):
     @abstractmethod
     def pick(self, memory: Memory, size: int, batch: Batch, model: Model) -> Batch:
         """Up to `size` samples of a memory that is not empty, to replay beside `batch`."""
+
+
+def old_slots(memory: Memory, batch: Batch) -> Tensor | None:
+    """The slots whose samples are of other tasks than those of `batch`; None, for all, where tasks are not known."""
+    tasks = set(batch.task.tolist())
+    if tasks == {NO_TASK}:
+        return None
+    is_old: Tensor = memory.task != tasks.pop()
+    for task in tasks:
+        is_old &= memory.task != task
+    return is_old.nonzero().flatten()

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.batch import NO_TASK, Batch
+from holdfast.core.batch import Batch
 from holdfast.core.model import Model
-from holdfast.memory.retrieval._base import Retrieval
+from holdfast.memory.retrieval._base import Retrieval, old_slots
 from holdfast.memory.storage import Memory
 
 
@@ -16,10 +16,4 @@ class OldTasks(Retrieval):
     """
 
     def pick(self, memory: Memory, size: int, batch: Batch, model: Model) -> Batch:
-        tasks = set(batch.task.tolist())
-        if tasks == {NO_TASK}:
-            return memory.draw(size)
-        is_old = memory.task != tasks.pop()
-        for task in tasks:
-            is_old &= memory.task != task
-        return memory.draw(size, among=is_old.nonzero().flatten())
+        return memory.draw(size, among=old_slots(memory, batch))

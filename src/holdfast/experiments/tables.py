@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from holdfast.experiments.differences import stated
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import Result
 
@@ -28,33 +31,28 @@ def comparison(results: list[Result]) -> Rows:
     lines = []
     for (row, _), group in by_row.items():
         rivals = [others[0].experiment for (name, _), others in by_row.items() if name == row]
-        cells = [_cell([r.metrics.get(m) for r in group], scale, digits) for m, scale, digits in COLUMNS.values()]
+        cells = [
+            mean_and_spread([r.metrics.get(m) for r in group], scale, digits) for m, scale, digits in COLUMNS.values()
+        ]
         label = row + _differences(group[0].experiment, rivals)
-        lines.append([label, *cells, _cell([r.seconds for r in group], 1, 1), str(len(group))])
+        lines.append([label, *cells, mean_and_spread([r.seconds for r in group], 1, 1), str(len(group))])
     return header, lines
 
 
 def _differences(experiment: Experiment, rivals: list[Experiment]) -> str:
     """What an experiment has otherwise than others of its row, in brackets; nothing if it is alone."""
-    settings, *others = (_flat(each) for each in (experiment, *rivals))
+    settings, *others = (stated(each) for each in (experiment, *rivals))
     varying = sorted(name for name in {n for o in others for n in o} if len({o.get(name) for o in others}) > 1)
     told = ", ".join(f"{name}={settings[name]}" for name in varying if name in settings)
     return f" ({told})" if told else ""
 
 
-def _flat(experiment: Experiment) -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for field, value in experiment.model_dump(mode="json", exclude={"seed"}).items():
-        parts = value.items() if isinstance(value, dict) else [("", value)]
-        flat |= {f"{field}.{name}".removesuffix(".").removesuffix(".name"): str(part) for name, part in parts}
-    return flat
-
-
-def markdown(rows: Rows) -> str:
-    """The rows as a table in Markdown."""
+def markdown(rows: Rows, alignment: str = "") -> str:
+    """The rows as a table in Markdown; columns are aligned as in 'lrr', by default all but the first to the right."""
     header, lines = rows
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *lines])
+    rule = ["---" if side == "l" else "---:" for side in alignment or f"l{'r' * (len(header) - 1)}"]
+    escaped = ([text.replace("|", r"\|") for text in line] for line in [header, rule, *lines])
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
 
 def matrix_rows(result: Result) -> Rows:
@@ -82,7 +80,8 @@ def drift_rows(result: Result) -> Rows:
     return header, lines
 
 
-def _cell(values: list[float | None], scale: int, digits: int) -> str:
+def mean_and_spread(values: Sequence[float | None], scale: int, digits: int) -> str:
+    """The mean and, of several values, their population standard deviation; '-' of none."""
     known = [scale * value for value in values if value is not None]
     if not known:
         return "-"

@@ -81,11 +81,15 @@ class ResultStore:
 
     def results(self) -> list[Result]:
         """All finished runs; a damaged or foreign file is named in a warning and passed over."""
-        found = []
+        return list(self.results_by_path().values())
+
+    def results_by_path(self) -> dict[Path, Result]:
+        """All finished runs by the files that hold them, as `results`."""
+        found = {}
         for path in sorted(self.root.rglob("result.json")):
             try:
-                found.append(read_result(path))
-            except ValueError as error:
+                found[path] = read_result(path)
+            except (OSError, ValueError) as error:
                 warnings.warn(str(error), stacklevel=2)
         return found
 

@@ -123,3 +123,67 @@ def test_the_ablation_of_the_threshold_has_the_papers_seven_rows():
     selections = [recipe.experiment(row).selection for row in recipe.rows]
     assert [s.options.get("epsilon") for s in selections] == [None, 6.0, 6.5, 7.0, 7.5, 8.0, 8.5]
     assert selections[0].name == "ring"
+
+
+SIZED = """
+stream = "split_digits"
+seeds = [1, 2, 3]
+[cpu]
+seeds = [1]
+replay_size = 8
+memory = 50
+[rows.finetune]
+[rows.er]
+replay_size = 64
+memory = 100
+[rows.few]
+method = "er"
+[cpu.rows.few]
+replay_size = 4
+"""
+
+
+def test_a_size_changes_fields_of_all_rows_and_options_where_the_method_has_them(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(SIZED)
+    full, cpu = load_recipe(str(path)).sized("full"), load_recipe(str(path)).sized("cpu")
+    assert (full.seeds, cpu.seeds) == ((1, 2, 3), (1,))
+    assert full.experiment("er").method.options == {"replay_size": 64}
+    assert [cpu.experiment(row).method.options for row in cpu.rows] == [{}, {"replay_size": 8}, {"replay_size": 4}]
+    assert [cpu.experiment(row).memory for row in cpu.rows] == [50, 50, 50]
+    assert cpu.experiment("er").row == full.experiment("er").row == "er"
+
+
+def test_a_recipe_without_sizes_is_the_same_in_all():
+    recipe = load_recipe("split_digits")
+    assert recipe.sized("cpu") == recipe.sized("full") == recipe
+    assert recipe.seeds == (1234,)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[cpu]\nreplay_sizes = 3\n[rows.er]", "changes replay_sizes, which no row of it has"),
+        ("[cpu.rows.err]\nreplay_size = 3\n[rows.er]", "did you mean 'er'"),
+        ("seeds = 3", "seeds = 3: give a list of whole numbers"),
+        ("[cpu]\nseeds = []", r"seeds of \[cpu\] = \[\]: give a list"),
+    ],
+)
+def test_a_size_that_makes_no_sense_is_a_clear_error(tmp_path, content, message):
+    path = tmp_path / "bad.toml"
+    path.write_text(f'stream = "split_digits"\n{content}\n')
+    with pytest.raises(Unknown, match=message):
+        load_recipe(str(path)).sized("cpu")
+    with pytest.raises(Unknown, match="did you mean 'cpu'"):
+        load_recipe("split_digits").sized("cpi")
+
+
+@pytest.mark.parametrize("name", ["split_cifar100", "ablation_margins", "ablation_threshold", "sampling"])
+def test_the_recipes_on_cifar_replay_less_on_a_cpu(name):
+    recipe = load_recipe(name)
+    assert recipe.seeds == (1234, 1235, 1236, 1237, 1238)
+    cpu = recipe.sized("cpu")
+    assert cpu.seeds == (1234,)
+    replayed = {fields.get("replay_size") for fields in cpu.rows.values()}
+    assert 32 in replayed
+    assert 256 not in replayed

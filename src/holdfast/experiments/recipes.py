@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
-from holdfast.build import PARTS, Part, Unknown, check_name, check_options, check_parts, names
+from holdfast.build import PARTS, Part, Unknown, check_name, check_options, check_parts, names, options_of
 from holdfast.experiments.experiment import Experiment
 from holdfast.learner import readable
+
+Size = Literal["cpu", "full"]
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,38 @@ class Recipe:
         common: fields of Experiment.
         rows: by the name of the row, the fields that it changes and, beside them, options of its method.
         compare: the rows that `holdfast compare` runs if none are named.
+        seeds: those that a whole table takes.
+        cpu: what a size that one machine can run changes, as a row does; `seeds` and `rows` of its own may be in it.
     """
 
     name: str
     common: dict[str, Any]
     rows: dict[str, dict[str, Any]]
     compare: tuple[str, ...]
+    seeds: tuple[int, ...] = (1234,)
+    cpu: dict[str, Any] = field(default_factory=dict)
+
+    def sized(self, size: Size) -> Recipe:
+        """The recipe in a size: `full` as it stands, `cpu` with what its table `cpu` changes in every row.
+
+        An option of methods is changed in the rows whose method takes it; what `cpu.rows` says of one row goes last.
+        """
+        check_name(size, list(get_args(Size)), among="the sizes of a table")
+        if size == "full" or not self.cpu:
+            return self
+        changes = dict(self.cpu)
+        seeds, own = changes.pop("seeds", self.seeds), changes.pop("rows", {})
+        for row in own:
+            check_name(row, list(self.rows), among=f"the rows of '{self.name}'")
+        rows: dict[str, dict[str, Any]] = {}
+        taken: set[str] = set()
+        for row, fields in self.rows.items():
+            changed = {name: value for name, value in changes.items() if _takes(row, fields, name)}
+            taken |= changed.keys()
+            rows[row] = {**fields, **changed, **own.get(row, {})}
+        if missed := changes.keys() - taken:
+            raise Unknown(f"[cpu] of '{self.name}' changes {', '.join(sorted(missed))}, which no row of it has")
+        return replace(self, rows=rows, seeds=tuple(seeds), cpu={})
 
     def experiment(self, row: str, *, seed: int | None = None, changes: dict[str, Any] | None = None) -> Experiment:
         """The experiment of a row; `row` may also be a method that has no row of its own, here or in another package.
@@ -79,9 +107,13 @@ def load_recipe(name: str) -> Recipe:
         raise Unknown(f"{path} is no TOML: {error}") from error
     rows = content.pop("rows", {})
     compare = content.pop("compare", list(rows))
-    for field in content:
-        check_name(field, sorted(Experiment.model_fields), among=f"the settings of {path.name}")
-    return Recipe(path.stem, content, rows, tuple(compare))
+    seeds, cpu = content.pop("seeds", [1234]), content.pop("cpu", {})
+    for name_of, listed in (("seeds", seeds), ("seeds of [cpu]", cpu.get("seeds", seeds))):
+        if not isinstance(listed, list) or not listed or not all(isinstance(seed, int) for seed in listed):
+            raise Unknown(f"{path.name}: {name_of} = {listed!r}: give a list of whole numbers, as [1234, 1235]")
+    for setting in content:
+        check_name(setting, sorted(Experiment.model_fields), among=f"the settings of {path.name}")
+    return Recipe(path.stem, content, rows, tuple(compare), tuple(seeds), cpu)
 
 
 def parse_changes(texts: list[str]) -> dict[str, Any]:
@@ -96,6 +128,14 @@ def parse_changes(texts: list[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             changes[name] = value
     return changes
+
+
+def _takes(row: str, fields: dict[str, Any], name: str) -> bool:
+    """Whether a row can have the field of Experiment or the option of its method that `name` is."""
+    if name in Experiment.model_fields:
+        return True
+    method = Part.model_validate(fields.get("method", row)).name
+    return (":" in method or method in names("methods")) and name in options_of("methods", method)
 
 
 def _changed(settings: dict[str, Any], name: str, value: Any) -> dict[str, Any]:

@@ -1,0 +1,266 @@
+"""The paper's tables, filled with stored results."""
+
+from __future__ import annotations
+
+import tomllib
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.build import Unknown, check_name
+from holdfast.experiments.differences import described, differences
+from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.recipes import Recipe, Size, load_recipe
+from holdfast.experiments.results import Result, ResultStore
+from holdfast.experiments.tables import COLUMNS
+from holdfast.report.tables import Cell, Column, Row, Run, Table, judge, parse_printed, with_best
+
+BETTER: dict[str, Literal["more", "less"]] = {
+    "average_accuracy": "more",
+    "forgetting": "less",
+    "long_term_remembering": "less",
+}
+ANOTHER_MACHINE = "timed on another machine than the paper's RTX 3090 Ti"
+
+
+class PaperTable(BaseModel):
+    """A table as paper.toml has it; see there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    title: str
+    label: str  # in the paper's LaTeX
+    recipe: str = ""
+    named: str = "method"
+    columns: list[str]
+    bounds: list[str] = Field(default_factory=list)
+    milliseconds: dict[str, str] = Field(default_factory=dict)
+    departure: str = ""
+    rows: list[list[str]]
+
+    @property
+    def recipes(self) -> list[str]:
+        """The names of the recipes that its numbers come from."""
+        return [self.recipe] if self.recipe else list(self.milliseconds.values())
+
+
+@cache
+def paper_tables() -> dict[str, PaperTable]:
+    """The paper's tables by id, in its order."""
+    content = tomllib.loads((Path(__file__).parent / "paper.toml").read_text(encoding="utf-8"))
+    return {table["id"]: PaperTable.model_validate(table) for table in content["tables"]}
+
+
+def chosen_tables(name: str) -> list[PaperTable]:
+    """The table of an id, or `all`."""
+    tables = paper_tables()
+    if name == "all":
+        return list(tables.values())
+    check_name(name, [*tables, "all"], among="the paper's tables")
+    return [tables[name]]
+
+
+def stored_runs(folders: Iterable[Path]) -> list[Run]:
+    """The runs in folders, each experiment once; what cannot be read is named in a warning and passed over."""
+    runs: dict[str, Run] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            warnings.warn(f"no folder of results at {folder}", stacklevel=2)
+            continue
+        for path, result in ResultStore(folder).results_by_path().items():
+            try:
+                result.metrics  # noqa: B018  a matrix that is none raises
+            except ValueError as error:
+                warnings.warn(f"{path} is no result of a run: {error}", stacklevel=2)
+                continue
+            runs.setdefault(result.experiment.digest, Run(path, result))
+    return list(runs.values())
+
+
+def make_table(paper: PaperTable, runs: list[Run], size: Size) -> Table:
+    """A table of the paper with the numbers of `runs` beside; see `_Source.best_runs` for which of them."""
+    sources = {name: _Source.load(name, size) for name in paper.recipes}
+    measures = [_measure(paper, title) for title in paper.columns]
+    rows = [
+        Row(
+            label=label,
+            name=name,
+            cells=tuple(
+                _cell(measure, sources.get(measure.recipe), name, runs, printed, paper.departure)
+                for measure, printed in zip(measures, printed_row, strict=True)
+            ),
+            is_bound=name in paper.bounds,
+        )
+        for label, name, *printed_row in _all_rows(paper, sources)
+    ]
+    notes = [
+        f"{name} in size {size}: {'; '.join(changes)}."
+        for name, source in sources.items()
+        if (changes := source.size_notes())
+    ]
+    if paper.departure:
+        notes.append(f"Not the paper's setup: {paper.departure}.")
+    notes += dict.fromkeys(
+        f"† {row.label}: {', '.join(cell.departures)}." for row in rows for cell in row.cells if cell.departures
+    )
+    columns = tuple(measure.column for measure in measures)
+    return with_best(Table(paper.id, paper.title, paper.named, columns, tuple(rows), tuple(notes)))
+
+
+def missing_experiments(paper: PaperTable, runs: list[Run], size: Size) -> list[Experiment]:
+    """What is still to be run for a table in a size; a row that cannot be run is named in a warning."""
+    done = {run.result.experiment.digest for run in runs}
+    missing: list[Experiment] = []
+    for name in paper.recipes:
+        recipe = load_recipe(name).sized(size)
+        rows = list(dict.fromkeys([row for _, row, *_ in paper.rows] + (list(recipe.rows) if paper.recipe else [])))
+        for row in rows:
+            if row not in recipe.rows:
+                warnings.warn(f"the recipe '{name}' has no row '{row}', so none is run", stacklevel=2)
+            elif experiment_of(recipe, row) is None:
+                warnings.warn(f"the row '{row}' of '{name}' needs what is not there, so none is run", stacklevel=2)
+        runnable = [row for row in rows if experiment_of(recipe, row) is not None]
+        wanted = [recipe.experiment(row, seed=seed) for seed in recipe.seeds for row in runnable]
+        missing += [experiment for experiment in wanted if experiment.digest not in done]
+    return missing
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """What a column shows of a result; of no recipe if it only has the paper's words."""
+
+    column: Column
+    recipe: str
+    value: Callable[[Result], float | None]
+    reasons: tuple[str, ...] = ()  # why it can never be held against the paper's
+
+
+def _measure(paper: PaperTable, title: str) -> _Measure:
+    if title in paper.milliseconds:
+        return _Measure(Column(title, digits=2), paper.milliseconds[title], _milliseconds, (ANOTHER_MACHINE,))
+    if title not in COLUMNS:
+        return _Measure(Column(title), "", lambda _: None)
+    metric, scale, digits = COLUMNS[title]
+    column = Column(title, digits, better=BETTER[metric])
+
+    def value(result: Result) -> float | None:
+        found = result.metrics.get(metric)
+        return None if found is None else scale * found
+
+    return _Measure(column, paper.recipe, value)
+
+
+def _milliseconds(result: Result) -> float | None:
+    return 1000 * result.seconds / result.n_steps if result.n_steps > 0 else None
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A recipe in the size that is asked for and in full."""
+
+    full: Recipe
+    sized: Recipe
+
+    @staticmethod
+    def load(name: str, size: Size) -> _Source:
+        recipe = load_recipe(name)
+        return _Source(recipe.sized("full"), recipe.sized(size))
+
+    def best_runs(self, row: str, runs: list[Run]) -> list[Run]:
+        """The runs to show in a row: of one configuration and the recipe's seeds, as near the asked size as there are.
+
+        Runs that differ in more than the seed are never averaged. Nearest is what departs in fewest settings, then
+        what has most seeds. Runs on the tasks that are held out for tuning do not count.
+        """
+        groups: dict[str, list[Run]] = {}
+        for run in runs:
+            experiment = run.result.experiment
+            if (experiment.benchmark, experiment.row) != (self.full.name, row):
+                continue
+            if experiment.seed not in self.full.seeds or experiment.stream.options.get("tasks", "report") != "report":
+                continue
+            groups.setdefault(experiment.model_copy(update={"seed": 0}).digest, []).append(run)
+        if not groups:
+            return []
+
+        def distance(digest: str) -> tuple[int, int, str]:
+            group = groups[digest]
+            return len(departures(self.sized, row, group[0])), -len(group), digest
+
+        return sorted(groups[min(groups, key=distance)], key=lambda run: run.seed)
+
+    def size_notes(self) -> list[str]:
+        """What the size changes, in words: each change with the rows that it is made in, unless all are."""
+        rows_by_change: dict[str, list[str]] = {}
+        n_rows = 0
+        for row in self.full.rows:
+            full, sized = experiment_of(self.full, row), experiment_of(self.sized, row)
+            if full is None or sized is None:
+                continue
+            n_rows += 1
+            for change in differences(sized, full).items():
+                rows_by_change.setdefault(described(change), []).append(row)
+        notes = [
+            change if len(rows) == n_rows else f"{change} ({', '.join(rows)})"
+            for change, rows in rows_by_change.items()
+        ]
+        if self.sized.seeds != self.full.seeds:
+            notes.append(f"seeds {_listed(self.sized.seeds)} instead of {_listed(self.full.seeds)}")
+        return notes
+
+
+def experiment_of(recipe: Recipe, row: str) -> Experiment | None:
+    """The experiment of a row; None where the recipe has no such row, or it needs what is not there."""
+    try:
+        return recipe.experiment(row) if row in recipe.rows else None
+    except Unknown:
+        return None
+
+
+def departures(recipe: Recipe, row: str, run: Run) -> tuple[str, ...]:
+    """What a run has otherwise than a row of the recipe, in words."""
+    expected = experiment_of(recipe, row)
+    if expected is None:
+        return (f"the recipe '{recipe.name}' has no row '{row}'",)
+    return tuple(described(change) for change in differences(run.result.experiment, expected).items())
+
+
+def _all_rows(paper: PaperTable, sources: dict[str, _Source]) -> list[list[str]]:
+    """The paper's rows, then those of our recipe that it has not; in a table over several recipes, only the paper's."""
+    known = {name for _, name, *_ in paper.rows}
+    ours = sources[paper.recipe].full.rows if paper.recipe else {}
+    return paper.rows + [[name, name, *["-"] * len(paper.columns)] for name in ours if name not in known]
+
+
+def _cell(measure: _Measure, source: _Source | None, row: str, runs: list[Run], text: str, departure: str) -> Cell:
+    printed = parse_printed(text)
+    paper_text = "" if printed or text == "-" else text
+    found = source.best_runs(row, runs) if source else []
+    measured = {run.seed: value for run in found if (value := measure.value(run.result)) is not None}
+    if not measured or source is None:
+        return Cell({}, paper=printed, paper_text=paper_text)
+    reasons = [departure] if departure else []
+    reasons += [*measure.reasons, *departures(source.full, row, found[0])]
+    if len(measured) < len(source.full.seeds):
+        reasons.append(f"{len(measured)} of {len(source.full.seeds)} seeds")
+    return Cell(
+        values=measured,
+        runs=tuple(run for run in found if run.seed in measured),
+        paper=printed,
+        paper_text=paper_text,
+        departures=departures(source.sized, row, found[0]),
+        verdict=judge(measured, printed, tuple(reasons)) if printed else None,
+    )
+
+
+def _listed(seeds: tuple[int, ...]) -> str:
+    first, last = seeds[0], seeds[-1]
+    return (
+        f"{first}-{last}" if len(seeds) > 2 and seeds == tuple(range(first, last + 1)) else ", ".join(map(str, seeds))
+    )

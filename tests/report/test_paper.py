@@ -1,0 +1,223 @@
+"""The paper's numbers are those of its LaTeX, and stored results find their places."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.build import Unknown
+from holdfast.experiments.recipes import load_recipe
+from holdfast.report.paper import chosen_tables, make_table, missing_experiments, paper_tables, stored_runs
+from tests.conftest import SHARED
+from tests.report.made_up import store
+
+TEX = Path(os.environ.get("HOLDFAST_PAPER", SHARED / "paper.tex"))
+
+
+def latex_rows(source: str, label: str) -> list[list[str]]:
+    """The body of the table with a label, as plain text."""
+    (block,) = (block for block in re.findall(r"\\begin{table}.*?\\end{table}", source, re.DOTALL) if label in block)
+    body = block.split(r"\midrule", 1)[1].split(r"\bottomrule")[0]
+    for mark in (r"\midrule", r"\hline", r"\textbf", r"\mb", "$", " ", "\t", "\n"):
+        body = body.replace(mark, "")
+    body = body.replace(r"\tilde{H}", "H̃").replace(r"\checkmark", "✓").replace(r"\epsilon", "ε").replace(r"\pm", "±")
+    body = re.sub(r"[{}]", "", body)
+    return [line.split("&") for line in body.split(r"\\") if line]
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("table", paper_tables().values(), ids=lambda table: table.id)
+def test_the_numbers_are_those_of_the_papers_latex(table):
+    if not TEX.exists():
+        pytest.skip(f"no LaTeX of the paper at {TEX}: set HOLDFAST_PAPER")
+    n_values = len(table.columns)
+    found = [
+        (", ".join(cell for cell in line[:-n_values] if cell), line[-n_values:])
+        for line in latex_rows(TEX.read_text(), f"\\label{{{table.label}}}")
+    ]
+    assert [(label.replace(" ", ""), values) for label, _, *values in table.rows] == [
+        (label.replace(" ", ""), values) for label, values in found
+    ]
+
+
+@pytest.mark.real_data
+def test_the_tables_stand_in_the_papers_order_and_none_is_left_out():
+    if not TEX.exists():
+        pytest.skip(f"no LaTeX of the paper at {TEX}: set HOLDFAST_PAPER")
+    labels = re.findall(r"\\label{(tab:[^}]*)}", TEX.read_text())
+    assert [table.label for table in paper_tables().values()] == labels
+    assert list(paper_tables()) == [f"table-{i + 1}" for i in range(len(labels))]
+
+
+@pytest.mark.parametrize("table", paper_tables().values(), ids=lambda table: table.id)
+def test_every_row_has_a_value_a_column_and_a_name_of_its_own(table):
+    assert all(len(row) == len(table.columns) + 2 for row in table.rows)
+    names = [name for _, name, *_ in table.rows]
+    assert len(set(names)) == len(names)
+    assert set(table.bounds) <= set(names)
+    for recipe in table.recipes:
+        load_recipe(recipe)
+
+
+@pytest.mark.parametrize("name", ["table-5", "table-6", "table-7"])
+def test_the_ablations_rows_are_those_of_their_recipes(name):
+    (table,) = chosen_tables(name)
+    assert [row for _, row, *_ in table.rows] == list(load_recipe(table.recipe).rows)
+
+
+def made(name, folder, size="full"):
+    (paper,) = chosen_tables(name)
+    return make_table(paper, stored_runs([folder]), size)
+
+
+def cells(table, row):
+    (found,) = (line.cells for line in table.rows if line.name == row)
+    return found
+
+
+def test_without_results_every_cell_is_empty_and_the_papers_numbers_stand(tmp_path):
+    for paper in paper_tables().values():
+        table = make_table(paper, stored_runs([tmp_path]), "cpu")
+        assert not any(cell.values or cell.verdict for row in table.rows for cell in row.cells)
+        assert any(cell.paper for row in table.rows for cell in row.cells)
+
+
+def test_a_row_has_the_mean_over_seeds_and_a_verdict(tmp_path):
+    store(tmp_path, "split_cifar100", "er", dict.fromkeys(range(1234, 1239), 0.38))
+    accuracy, forgetting, ltr = cells(made("table-2", tmp_path), "er")
+    assert (accuracy.mean, accuracy.std) == (pytest.approx(64.0), pytest.approx(0))
+    assert accuracy.difference == pytest.approx(64 - 63.97)
+    assert accuracy.verdict.short == "reproduced"
+    assert (forgetting.mean, forgetting.verdict.short) == (pytest.approx(0.52), "above")
+    assert [run.seed for run in ltr.runs] == list(range(1234, 1239))
+
+
+def test_fewer_seeds_other_settings_and_other_sizes_are_not_comparable(tmp_path):
+    store(tmp_path / "few", "split_cifar100", "er", {1234: 0.4})
+    assert cells(made("table-2", tmp_path / "few"), "er")[0].verdict.reasons == ("1 of 5 seeds",)
+    store(tmp_path / "cpu", "split_cifar100", "er", {1234: 0.4}, size="cpu")
+    cell = cells(made("table-2", tmp_path / "cpu", "cpu"), "er")[0]
+    assert cell.verdict.reasons == ("replay_size=32 instead of 256", "1 of 5 seeds")
+    assert cell.departures == ()
+    store(tmp_path / "short", "split_cifar100", "er", {1234: 0.4}, stream__n_tasks=2, backbone="mlp")
+    cell = cells(made("table-2", tmp_path / "short"), "er")[0]
+    assert cell.departures == ("backbone=mlp instead of reduced_resnet18", "stream.n_tasks=2 instead of the default")
+    assert cell.verdict.reasons == (*cell.departures, "1 of 5 seeds")
+
+
+def test_the_runs_nearest_the_asked_size_are_shown_and_configurations_never_mixed(tmp_path):
+    store(tmp_path, "split_cifar100", "er", {1234: 0.1}, size="cpu")
+    store(tmp_path, "split_cifar100", "er", {1234: 0.2, 1235: 0.3})
+    store(tmp_path, "split_cifar100", "er", {1234: 0.4, 1235: 0.4, 1236: 0.4}, lr=0.5)
+    assert cells(made("table-2", tmp_path, "cpu"), "er")[1].values == {1234: pytest.approx(0.8)}
+    assert cells(made("table-2", tmp_path, "full"), "er")[1].values == pytest.approx({1234: 0.7, 1235: 0.6})
+
+
+def test_an_option_stated_as_its_default_departs_from_nothing(tmp_path):
+    store(tmp_path, "split_cifar100", "er", {1234: 0.1}, method__steps_per_batch=1, memory=1105)
+    assert cells(made("table-2", tmp_path), "er")[0].departures == ()
+
+
+def test_tasks_held_out_for_tuning_and_seeds_of_others_are_no_part_of_a_table(tmp_path):
+    store(tmp_path, "split_cifar100", "er", {1234: 0.1}, stream__tasks="tuning")
+    store(tmp_path, "split_cifar100", "er", {7: 0.1})
+    assert cells(made("table-2", tmp_path), "er")[0].values == {}
+
+
+def test_a_recipe_that_is_not_the_papers_setup_says_so_of_every_cell(tmp_path):
+    store(tmp_path, "split_cub", "er", dict.fromkeys(range(1234, 1239), 0.38))
+    table = made("table-3", tmp_path)
+    assert cells(table, "er")[0].verdict.reasons == ("the paper starts from ImageNet weights, the recipe from none",)
+    assert any("ImageNet" in note for note in table.notes)
+
+
+def test_times_are_of_a_batch_and_never_held_against_another_machines(tmp_path):
+    store(tmp_path, "permuted_mnist", "drr", dict.fromkeys(range(1234, 1239), 0.38))
+    mnist, cifar, *_, memory = cells(made("table-8", tmp_path), "drr")
+    assert mnist.mean == pytest.approx(25)  # 0.1 s in 4 steps
+    assert mnist.verdict.reasons == ("timed on another machine than the paper's RTX 3090 Ti",)
+    assert (cifar.values, memory.paper_text) == ({}, "2P+(B+M)H+(M+C)H̃")
+
+
+def test_our_rows_that_the_paper_has_not_follow_below(tmp_path):
+    store(tmp_path, "permuted_mnist", "drr_literal", {1234: 0.5})
+    table = made("table-1", tmp_path)
+    names = [row.name for row in table.rows]
+    assert names.index("drr_literal") >= len(paper_tables()["table-1"].rows)
+    assert cells(table, "drr_literal")[0].values
+    assert cells(table, "drr_literal")[0].verdict is None
+
+
+def test_the_differences_of_a_size_are_told(tmp_path):
+    (note,) = made("table-6", tmp_path, "cpu").notes
+    assert "replay_size=32 instead of 256;" in note
+    assert "seeds 1234 instead of 1234-1238" in note
+    assert made("table-6", tmp_path, "full").notes == ()
+    (note,) = made("table-1", tmp_path, "cpu").notes
+    assert note == "permuted_mnist in size cpu: seeds 1234, 1235 instead of 1234-1238."
+
+
+def test_joint_training_has_an_accuracy_only(tmp_path):
+    store(tmp_path, "permuted_mnist", "joint", {1234: 0.5})
+    path = next(tmp_path.rglob("result.json"))
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "accuracies": [[0.9, 0.8]]}))
+    accuracy, forgetting, _ = cells(made("table-1", tmp_path), "joint")
+    assert accuracy.mean == pytest.approx(85)
+    assert forgetting.values == {}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda _: {"foreign": True},
+        lambda content: {**content, "accuracies": []},
+        lambda content: {**content, "accuracies": [[0.5], [0.5, 7.0]]},
+        lambda content: {**content, "accuracies": [[2.0, None], [0.1, 0.2]]},
+    ],
+)
+def test_a_file_that_makes_no_sense_is_named_and_passed_over(spoil, tmp_path):
+    store(tmp_path, "permuted_mnist", "er", {1234: 0.5, 1235: 0.5})
+    path = min(tmp_path.rglob("result.json"))
+    path.write_text(json.dumps(spoil(json.loads(path.read_text()))))
+    with pytest.warns(UserWarning, match=re.escape(str(path))):
+        runs = stored_runs([tmp_path])
+    assert [run.seed for run in runs] == [1235]
+
+
+def test_a_folder_in_the_place_of_a_file_is_named_and_passed_over(tmp_path):
+    (tmp_path / "a" / "result.json").mkdir(parents=True)
+    with pytest.warns(UserWarning, match=r"a/result\.json"):
+        assert stored_runs([tmp_path]) == []
+
+
+def test_an_experiment_that_two_folders_hold_counts_once(tmp_path):
+    for folder in ("a", "b"):
+        store(tmp_path / folder, "permuted_mnist", "er", {1234: 0.5})
+    (run,) = stored_runs([tmp_path / "a", tmp_path / "b"])
+    assert run.path.is_relative_to(tmp_path / "a")
+
+
+def test_what_is_missing_is_all_but_what_is_there(tmp_path):
+    (paper,) = chosen_tables("table-6")
+    store(tmp_path, "ablation_threshold", "ring", {1234: 0.5}, size="cpu")
+    missing = missing_experiments(paper, stored_runs([tmp_path]), "cpu")
+    assert [experiment.row for experiment in missing] == [row for _, row, *_ in paper.rows if row != "ring"]
+    assert {experiment.seed for experiment in missing} == {1234}
+    assert all(experiment.method.options["replay_size"] == 32 for experiment in missing)
+    assert len(missing_experiments(paper, [], "full")) == 7 * 5
+
+
+def test_a_row_that_the_recipe_has_not_is_named_and_not_run():
+    (paper,) = chosen_tables("table-6")
+    wider = paper.model_copy(update={"rows": [*paper.rows, ["x", "not_there", "-", "-", "-"]]})
+    with pytest.warns(UserWarning, match="has no row 'not_there'"):
+        assert len(missing_experiments(wider, [], "cpu")) == 7
+
+
+def test_a_table_that_is_not_there_suggests_the_nearest():
+    with pytest.raises(Unknown, match="did you mean 'table-2'"):
+        chosen_tables("tabel-2")
+    assert len(chosen_tables("all")) == 8

@@ -20,8 +20,10 @@ ALLOWED = {
     "build": {"methods", "memory", "streams", "core"},
     "learner": {"build", "methods", "memory", "core"},
     "experiments": {"learner", "build", "methods", "memory", "streams", "core"},
+    "report": {"experiments", "build"},
     "_data_commands": {"streams"},
-    "cli": {"experiments", "build", "methods", "core", "_data_commands", "holdfast"},
+    "_paper_command": {"report", "experiments", "build", "methods", "core"},
+    "cli": {"experiments", "build", "methods", "core", "_data_commands", "_paper_command", "holdfast"},
     "__main__": {"cli"},
     "holdfast": {"learner"},  # __init__.py
 }

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from holdfast import __version__, _data_commands
+from holdfast import __version__, _data_commands, _paper_command
 from holdfast.build import FOLDERS, Kind, Unknown, check_name, find, names
 from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.experiments.experiment import Experiment
@@ -365,3 +365,6 @@ def _print_json(document: Any) -> None:
 def _first_sentence(found: type[Any]) -> str:
     first = (found.__doc__ or "").strip().split("\n\n")[0]
     return " ".join(first.split())
+
+
+_paper_command.add_to(app, _run_all)  # here, since it runs as the commands above do

@@ -73,7 +73,7 @@ def test_every_file_holds_one_class_that_is_found_by_its_name(kind: Kind, name: 
         ("backbones", "resnet_18", "no 'resnet_18' in backbones: did you mean 'resnet18'?"),
         ("selections", "reservoire", "no 'reservoire' in selections: did you mean 'reservoir'?"),
         ("streams", "permuted_digit", "no 'permuted_digit' in streams: did you mean 'permuted_digits'?"),
-        ("retrievals", "xyzzy", "no 'xyzzy' in retrievals: there are old_tasks, uniform"),
+        ("retrievals", "xyzzy", "no 'xyzzy' in retrievals: there are old_tasks, shapley, uniform"),
         ("methods", "_base", "no '_base' in methods: "),
         ("methods", "", "no '' in methods: there are "),
     ],

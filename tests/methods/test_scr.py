@@ -306,3 +306,8 @@ def test_samples_of_one_class_attract_each_other_across_tasks_that_share_it() ->
 def test_options_without_sense_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         scr(**options)
+
+
+def test_it_cautions_against_choosing_by_gradients_of_a_head_that_is_not_learned():
+    assert "head" in (Learner("scr", input_shape=(3,), selection="gradient_diversity").method.caution() or "")
+    assert Learner("scr", input_shape=(3,), selection="reservoir").method.caution() is None

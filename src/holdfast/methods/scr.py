@@ -11,6 +11,7 @@ from holdfast.core.batch import Batch, join
 from holdfast.core.classifiers import class_means, nearest_mean_scores
 from holdfast.core.model import predicting
 from holdfast.losses.contrastive import contrastive_loss
+from holdfast.memory.selection.gradient_diversity import GradientDiversity
 from holdfast.methods._base import ReplayMethod
 
 EMBED_SIZE = 256  # stored samples whose features are taken at once
@@ -56,6 +57,11 @@ class SCR(ReplayMethod):
         if self.projection is not None:
             self.projector = self._new_projector(self.projection)
             self.optimizer.add_param_group({"params": list(self.projector.parameters())})
+
+    def caution(self) -> str | None:
+        if isinstance(self.selection, GradientDiversity):
+            return "the selection compares gradients of the head, which SCR does not learn: choose another"
+        return None
 
     def observe(self, batch: Batch) -> float:
         self._means = None

@@ -37,9 +37,13 @@ def test_the_readmes_tables_are_those_of_the_stored_results(benchmark):
     assert markdown(comparison(results)) in README.read_text()
 
 
-def test_the_trials_in_the_page_on_drr_are_those_stored():
-    results = ResultStore(RESULTS / "tuning" / "split_cifar100").results()
-    assert markdown(comparison(results)) in (ROOT / "docs" / "drr.md").read_text()
+@pytest.mark.parametrize(
+    ("page", "folder"),
+    [("drr", "tuning/split_cifar100"), ("drr", "tuning/permuted_mnist"), ("methods", "five_tasks/permuted_mnist")],
+)
+def test_the_tables_in_the_docs_are_those_stored(page, folder):
+    results = ResultStore(RESULTS / folder).results()
+    assert markdown(comparison(results)) in (ROOT / "docs" / f"{page}.md").read_text()
 
 
 def test_the_readmes_ratio_is_the_one_stored():

@@ -176,14 +176,18 @@ class _Source:
         """The runs to show in a row: of one configuration and the recipe's seeds, as near the asked size as there are.
 
         Runs that differ in more than the seed are never averaged. Nearest is what departs in fewest settings, then
-        what has most seeds. Runs on the tasks that are held out for tuning do not count.
+        what has most seeds. Runs on other tasks than the recipe's, or on fewer of their samples, do not count: their
+        A_T is another quantity.
         """
+        expected = experiment_of(self.full, row)
         groups: dict[str, list[Run]] = {}
         for run in runs:
             experiment = run.result.experiment
             if (experiment.benchmark, experiment.row) != (self.full.name, row):
                 continue
-            if experiment.seed not in self.full.seeds or experiment.stream.options.get("tasks", "report") != "report":
+            if experiment.seed not in self.full.seeds:
+                continue
+            if expected and any(name.partition(".")[0] == "stream" for name in differences(experiment, expected)):
                 continue
             groups.setdefault(experiment.model_copy(update={"seed": 0}).digest, []).append(run)
         if not groups:

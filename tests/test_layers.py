@@ -23,7 +23,12 @@ ALLOWED = {
     "report": {"experiments", "build"},
     "_data_commands": {"streams"},
     "_paper_command": {"report", "experiments", "build", "methods", "core"},
-    "cli": {"experiments", "build", "methods", "core", "_data_commands", "_paper_command", "holdfast"},
+    "_command_line": {"experiments", "build"},
+    "_sweep_command": {"_command_line", "experiments"},
+    "cli": {
+        *("_command_line", "_data_commands", "_paper_command", "_sweep_command"),
+        *("experiments", "build", "methods", "core", "holdfast"),
+    },
     "__main__": {"cli"},
     "holdfast": {"learner"},  # __init__.py
 }

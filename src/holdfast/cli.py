@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import shlex
-import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import torch
 import typer
-from rich.box import SIMPLE
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from holdfast import __version__, _data_commands, _paper_command
+from holdfast import __version__, _data_commands, _paper_command, _sweep_command
+from holdfast._command_line import (
+    Changes,
+    Data,
+    Device,
+    Every,
+    Fresh,
+    Json,
+    Methods,
+    NTasks,
+    OutFolder,
+    RecipeName,
+    Seeds,
+    Subset,
+    Threads,
+    all_changes,
+    all_experiments,
+    as_document,
+    comparison_table,
+    err,
+    out,
+    print_json,
+    stop_on_signal,
+    text_table,
+)
 from holdfast.build import FOLDERS, Kind, Unknown, check_name, find, names
 from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.experiments.experiment import Experiment
-from holdfast.experiments.recipes import Recipe, load_recipe, parse_changes, recipe_names
+from holdfast.experiments.recipes import load_recipe, recipe_names
 from holdfast.experiments.results import Refused, Result, ResultStore, read_result
-from holdfast.experiments.run import Interrupted, Moment, run
+from holdfast.experiments.run import Moment, run
 from holdfast.experiments.tables import comparison, drift_rows, markdown, matrix_rows
 from holdfast.methods._base import Diverged
 
@@ -37,22 +55,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(_data_commands.app, name="data")
-
-# A pipe has no width: a table is not cut there to fit 80 columns.
-out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 240)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
-
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name or TOML file, or a stream's name.")]
-Out = Annotated[Path, typer.Option(help="The folder that results go to.")]
-Data = Annotated[Path | None, typer.Option(help="Where the data sets are; else HOLDFAST_DATA.")]
-Changes = Annotated[list[str] | None, typer.Option("--set", help="A change, as method.replay_size=64 or lr=0.1.")]
-Subset = Annotated[str | None, typer.Option("--tasks", help="tuning, report or all tasks of the stream.")]
-NTasks = Annotated[int | None, typer.Option(help="Only the first so many tasks.")]
-Device = Annotated[str, typer.Option(help="Where to learn.")]
-Threads = Annotated[int, typer.Option(min=1, help="Threads of torch; other numbers of threads round otherwise.")]
-Every = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is there and begin anew.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+app.command("sweep")(_sweep_command.sweep_command)
 
 
 @app.command("run")
@@ -63,7 +66,7 @@ def run_command(
     changes: Changes = None,
     tasks: Subset = None,
     n_tasks: NTasks = None,
-    out_folder: Annotated[Path, typer.Option("--out", help="The folder that results go to.")] = Path("runs"),
+    out_folder: OutFolder = Path("runs"),
     data: Data = None,
     device: Device = "cpu",
     threads: Threads = 1,
@@ -73,12 +76,12 @@ def run_command(
 ) -> None:
     """Learn one stream with one method; a run that was killed goes on where it was."""
     torch.set_num_threads(threads)
-    experiment = load_recipe(recipe).experiment(method, seed=seed, changes=_changes(changes, tasks, n_tasks))
+    experiment = load_recipe(recipe).experiment(method, seed=seed, changes=all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
     (result,) = _run_all([experiment], store, data, device, checkpoint_every, fresh=fresh, quiet=as_json)
     folder = store.folder(experiment)
     if as_json:
-        _print_json(_as_json(result, folder))
+        print_json(as_document(result, folder))
     else:
         out.print(f"{_numbers(result)}\nwritten to {folder}")
 
@@ -86,12 +89,12 @@ def run_command(
 @app.command()
 def compare(
     recipe: RecipeName = "permuted_digits",
-    methods: Annotated[str, typer.Option(help="Rows or methods, with commas between; else those of the recipe.")] = "",
-    seeds: Annotated[str, typer.Option(help="With commas between, or a range as 1234-1238.")] = "1234",
+    methods: Methods = "",
+    seeds: Seeds = "1234",
     changes: Changes = None,
     tasks: Subset = None,
     n_tasks: NTasks = None,
-    out_folder: Annotated[Path, typer.Option("--out", help="The folder that results go to.")] = Path("runs"),
+    out_folder: OutFolder = Path("runs"),
     data: Data = None,
     device: Device = "cpu",
     threads: Threads = 1,
@@ -102,13 +105,13 @@ def compare(
     """Learn one stream with several methods and seeds, and print a table."""
     torch.set_num_threads(threads)
     loaded = load_recipe(recipe)
-    experiments = _experiments(loaded, methods, seeds, _changes(changes, tasks, n_tasks))
+    experiments = all_experiments(loaded, methods, seeds, all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
     results = _run_all(experiments, store, data, device, checkpoint_every, fresh=fresh, quiet=as_json)
     if as_json:
-        _print_json([_as_json(result, store.folder(result.experiment)) for result in results])
+        print_json([as_document(result, store.folder(result.experiment)) for result in results])
         return
-    out.print(_comparison_table(loaded.name, results))
+    out.print(comparison_table(loaded.name, results))
     out.print(f"written to {out_folder / loaded.name}")
 
 
@@ -125,7 +128,7 @@ def list_command(
         known = cast(Kind, kind)
         found = {name: _first_sentence(find(known, name)) for name in names(known)}
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, text in found.items():
@@ -144,7 +147,7 @@ def show(
         raise FileNotFoundError(f"no results at {path}: name the folder of a run, or one that holds runs")
     results = [read_result(path / "result.json")] if (path / "result.json").exists() else ResultStore(path).results()
     if as_json:
-        _print_json([_as_json(result, None) for result in results])
+        print_json([as_document(result, None) for result in results])
         return
     if not results:
         raise FileNotFoundError(f"no finished run in {path}: 'holdfast run' makes one")
@@ -156,7 +159,7 @@ def show(
         if as_markdown:
             out.print(f"{benchmark}\n\n{markdown(comparison(chosen))}\n", markup=False)
         else:
-            out.print(_comparison_table(benchmark, chosen))
+            out.print(comparison_table(benchmark, chosen))
 
 
 @app.callback(invoke_without_command=True)
@@ -183,34 +186,6 @@ def _fail(error: BaseException, *, code: int) -> None:
     sys.exit(code)
 
 
-def _changes(texts: list[str] | None, tasks: str | None, n_tasks: int | None) -> dict[str, Any]:
-    changes = parse_changes(texts or [])
-    if tasks is not None:
-        changes["stream.tasks"] = tasks
-    if n_tasks is not None:
-        changes["stream.n_tasks"] = n_tasks
-    return changes
-
-
-def _experiments(recipe: Recipe, methods: str, seeds: str, changes: dict[str, Any]) -> list[Experiment]:
-    rows = methods.split(",") if methods else recipe.compare
-    return [recipe.experiment(row.strip(), seed=seed, changes=changes) for seed in _seeds(seeds) for row in rows]
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        if "-" in text:
-            first, last = map(int, text.split("-"))
-            seeds = list(range(first, last + 1))
-        else:
-            seeds = [int(seed) for seed in text.split(",")]
-    except ValueError:
-        seeds = []
-    if not seeds:
-        raise Unknown(f"'{text}' are no seeds: write 1234, 1234,1235 or 1234-1238")
-    return seeds
-
-
 def _run_all(
     experiments: list[Experiment],
     store: ResultStore,
@@ -222,7 +197,7 @@ def _run_all(
     quiet: bool,
 ) -> list[Result]:
     results = []
-    with _stop_on_signal() as stop:
+    with stop_on_signal() as stop:
         for experiment in experiments:
             label = f"{experiment.benchmark} {experiment.row} seed {experiment.seed}"
             if not fresh and (finished := store.load(experiment)):
@@ -300,40 +275,6 @@ class _Watcher:
         )
 
 
-@contextlib.contextmanager
-def _stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """Inside, the first Ctrl-C or SIGTERM only asks to stop after the step; the second ends at once."""
-    asked: list[int] = []
-
-    def ask(number: int, _: object) -> None:
-        if asked:
-            sys.exit(128 + number)
-        asked.append(number)
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    except Interrupted as error:
-        err.print(f"{error}; this goes on from there:\n  {shlex.join(['holdfast', *sys.argv[1:]])}", markup=False)
-        sys.exit(128 + asked[0])
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _comparison_table(title: str, results: list[Result]) -> Table:
-    return _table(title, *comparison(results))
-
-
-def _table(title: str, header: list[str], rows: list[list[str]]) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    for i, name in enumerate(header):
-        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
 def _show_one(result: Result) -> None:
     experiment = result.experiment
     out.print(f"{experiment.benchmark} {experiment.row} seed {experiment.seed} ({experiment.digest})")
@@ -341,9 +282,9 @@ def _show_one(result: Result) -> None:
         out.print(f"  {name:<13}{json.dumps(value)}", markup=False)
     out.print(f"  {'versions':<13}{json.dumps(result.versions)}", markup=False)
     out.print(f"  {'memory used':<13}{result.memory_samples:,} samples, {result.memory_bytes:,} bytes")
-    out.print(_table("accuracy (%) on each task, a row after each task learned", *matrix_rows(result)))
+    out.print(text_table("accuracy (%) on each task, a row after each task learned", *matrix_rows(result)))
     if result.moved:
-        out.print(_table("drift of held-out features, in units of their spread", *drift_rows(result)))
+        out.print(text_table("drift of held-out features, in units of their spread", *drift_rows(result)))
     out.print(_numbers(result))
 
 
@@ -351,15 +292,6 @@ def _numbers(result: Result) -> str:
     header, ((name, *values),) = comparison([result])
     pairs = [f"{label} {value}" for label, value in zip(header[1:], values, strict=True) if value != "-"]
     return f"{name}: {', '.join(pairs)}"
-
-
-def _as_json(result: Result, folder: Path | None) -> dict[str, Any]:
-    document = {"metrics": result.metrics, **result.model_dump(mode="json")}
-    return document if folder is None else {"folder": str(folder), **document}
-
-
-def _print_json(document: Any) -> None:
-    sys.stdout.write(json.dumps(document, indent=1) + "\n")
 
 
 def _first_sentence(found: type[Any]) -> str:

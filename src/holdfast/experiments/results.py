@@ -61,6 +61,10 @@ class Refused(RuntimeError):
     """A folder of results cannot be used for this run; the message says why."""
 
 
+class Busy(Refused):
+    """Another process runs it now."""
+
+
 @dataclass(frozen=True)
 class ResultStore:
     """A folder of runs, each in a folder of its own that is named by its experiment."""
@@ -102,7 +106,7 @@ class ResultStore:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Refused(f"{folder} is being run by another process: wait for it, or use another --out") from None
+                raise Busy(f"{folder} is being run by another process: wait for it, or use another --out") from None
             for half in folder.glob("*.writing"):  # of a process that was killed
                 half.unlink()
             self._check_configuration(experiment, folder / "experiment.json")

@@ -104,6 +104,8 @@ def run(
     elif finished := store.load(experiment):
         return finished
     with store.claimed(experiment) as folder, torch.random.fork_rng(devices=[]):
+        if finished := store.load(experiment):  # by another process, between the look above and the claim
+            return finished
         torch.manual_seed(experiment.seed)
         stream = build_stream(experiment.stream, data, experiment.seed)
         state = Run(experiment, stream, device)

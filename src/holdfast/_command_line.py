@@ -1,0 +1,119 @@
+"""What the commands share: options, where they print, and how they are stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from holdfast.build import Unknown
+from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.recipes import Recipe, parse_changes
+from holdfast.experiments.results import Result
+from holdfast.experiments.run import Interrupted
+from holdfast.experiments.tables import comparison
+
+# A pipe has no width: a table is not cut there to fit 80 columns.
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 240)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name or TOML file, or a stream's name.")]
+Methods = Annotated[str, typer.Option(help="Rows or methods, with commas between; else those of the recipe.")]
+Seeds = Annotated[str, typer.Option(help="With commas between, or a range as 1234-1238.")]
+OutFolder = Annotated[Path, typer.Option("--out", help="The folder that results go to.")]
+Data = Annotated[Path | None, typer.Option(help="Where the data sets are; else HOLDFAST_DATA.")]
+Changes = Annotated[list[str] | None, typer.Option("--set", help="A change, as method.replay_size=64 or lr=0.1.")]
+Subset = Annotated[str | None, typer.Option("--tasks", help="tuning, report or all tasks of the stream.")]
+NTasks = Annotated[int | None, typer.Option(help="Only the first so many tasks.")]
+Device = Annotated[str, typer.Option(help="Where to learn.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads of torch; other numbers of threads round otherwise.")]
+Every = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is there and begin anew.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+def all_changes(texts: list[str] | None, tasks: str | None, n_tasks: int | None) -> dict[str, Any]:
+    """What --set, --tasks and --n-tasks change, together."""
+    changes = parse_changes(texts or [])
+    if tasks is not None:
+        changes["stream.tasks"] = tasks
+    if n_tasks is not None:
+        changes["stream.n_tasks"] = n_tasks
+    return changes
+
+
+def all_experiments(recipe: Recipe, methods: str, seeds: str, changes: dict[str, Any]) -> list[Experiment]:
+    """The rows of a recipe, or those in `methods`, with each of the seeds."""
+    rows = methods.split(",") if methods else recipe.compare
+    return [recipe.experiment(row.strip(), seed=seed, changes=changes) for seed in _seeds(seeds) for row in rows]
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        if "-" in text:
+            first, last = map(int, text.split("-"))
+            seeds = list(range(first, last + 1))
+        else:
+            seeds = [int(seed) for seed in text.split(",")]
+    except ValueError:
+        seeds = []
+    if not seeds:
+        raise Unknown(f"'{text}' are no seeds: write 1234, 1234,1235 or 1234-1238")
+    return seeds
+
+
+@contextlib.contextmanager
+def stop_on_signal() -> Iterator[Callable[[], bool]]:
+    """Inside, the first Ctrl-C or SIGTERM only asks to stop after the step; the second ends at once."""
+    asked: list[int] = []
+
+    def ask(number: int, _: object) -> None:
+        if asked:
+            sys.exit(128 + number)
+        asked.append(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    except Interrupted as error:
+        err.print(f"{error}; this goes on from there:\n  {shlex.join(['holdfast', *sys.argv[1:]])}", markup=False)
+        sys.exit(128 + asked[0])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def comparison_table(title: str, results: list[Result]) -> Table:
+    """A line for each row of the benchmark, to print."""
+    return text_table(title, *comparison(results))
+
+
+def text_table(title: str, header: list[str], rows: list[list[str]]) -> Table:
+    """Rows of text as a table to print."""
+    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    for i, name in enumerate(header):
+        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def as_document(result: Result, folder: Path | None) -> dict[str, Any]:
+    """A result and what follows from it, as JSON."""
+    document = {"metrics": result.metrics, **result.model_dump(mode="json")}
+    return document if folder is None else {"folder": str(folder), **document}
+
+
+def print_json(document: Any) -> None:
+    """The one thing that a command with --json prints."""
+    sys.stdout.write(json.dumps(document, indent=1) + "\n")

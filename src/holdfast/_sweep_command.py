@@ -1,0 +1,178 @@
+"""`holdfast sweep`: all rows and seeds of a recipe at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from holdfast._command_line import (
+    Changes,
+    Data,
+    Device,
+    Every,
+    Json,
+    Methods,
+    NTasks,
+    OutFolder,
+    RecipeName,
+    Seeds,
+    Subset,
+    all_changes,
+    all_experiments,
+    as_document,
+    comparison_table,
+    err,
+    out,
+    print_json,
+    stop_on_signal,
+    text_table,
+)
+from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.ray_sweep import ray_sweep
+from holdfast.experiments.recipes import load_recipe
+from holdfast.experiments.results import ResultStore
+from holdfast.experiments.sweep import Failure, Job, sweep
+
+Workers = Annotated[int | None, typer.Option(min=1, help="Runs at once; else one for each processor.")]
+Ray = Annotated[str | None, typer.Option(metavar="ADDRESS|auto|local", help="A Ray cluster to run on.")]
+
+
+def sweep_command(
+    recipe: RecipeName,
+    methods: Methods = "",
+    seeds: Seeds = "1234",
+    changes: Changes = None,
+    tasks: Subset = None,
+    n_tasks: NTasks = None,
+    workers: Workers = None,
+    ray: Ray = None,
+    out_folder: OutFolder = Path("runs"),
+    data: Data = None,
+    device: Device = "cpu",
+    checkpoint_every: Every = 60,
+    as_json: Json = False,
+) -> None:
+    """Learn one stream with several methods and seeds at once, and print a table; started again, it goes on."""
+    loaded = load_recipe(recipe)
+    experiments = all_experiments(loaded, methods, seeds, all_changes(changes, tasks, n_tasks))
+    store = ResultStore(out_folder)
+    start = sweep if ray is None else partial(ray_sweep, address=ray)
+    with stop_on_signal() as stop, _Watcher(quiet=as_json) as watcher:
+        report = start(
+            experiments,
+            store,
+            workers=workers,
+            data=data,
+            device=device,
+            checkpoint_seconds=checkpoint_every,
+            watcher=watcher,
+            stop=stop,
+        )
+    if as_json:
+        results = [as_document(result, store.folder(result.experiment)) for result in report.results]
+        failed = [_failed_as_json(failure, store) for failure in report.failures]
+        print_json({"results": results, "failed": failed})
+    else:
+        if report.results:
+            out.print(comparison_table(loaded.name, report.results))
+        out.print(f"written to {out_folder / loaded.name}")
+    if report.failures:
+        err.print(f"{len(report.failures)} of {len(report.results) + len(report.failures)} runs failed:")
+        for failure in report.failures:
+            err.print(f"  {_label(failure.experiment)}: {failure.reason}", markup=False)
+        raise typer.Exit(1)
+
+
+class _Watcher:
+    """On a terminal a table that changes, with what happens above it; elsewhere a line for all that happens."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.quiet = quiet
+        self.live = Live(console=err, transient=True, refresh_per_second=4) if err.is_terminal and not quiet else None
+        self.n_done = self.n_all = 0
+
+    def __enter__(self) -> _Watcher:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def said(self, job: Job, text: str) -> None:
+        self._print(f"{_label(job.experiment)}: {text}")
+
+    def showed(self, jobs: Sequence[Job], seconds_left: float | None) -> None:
+        n_done = sum(not job.is_open for job in jobs)
+        if self.live:
+            self.live.update(_overview(jobs, seconds_left))
+        elif n_done > self.n_done:
+            self._print(_counts(jobs, seconds_left))
+        self.n_done = n_done
+
+    def stopping(self) -> None:
+        self._print("stopping: runs save where they are (once more to end at once)")
+
+    def _print(self, text: str) -> None:
+        if not self.quiet:
+            (err if self.live else out).print(text, markup=False)
+
+
+def _overview(jobs: Sequence[Job], seconds_left: float | None) -> Group:
+    rows = []
+    for job in jobs:
+        if (moment := job.moment) is None:
+            continue
+        per_step = job.seconds_per_step
+        rows.append(
+            [
+                _label(job.experiment),
+                f"{moment.task + 1}/{moment.n_tasks}",
+                f"{moment.step:,}/{moment.n_steps:,}",
+                "" if moment.accuracy is None else f"{100 * moment.accuracy:.1f}",
+                "" if per_step is None else f"{1 / per_step:,.0f}",
+                "" if per_step is None else _duration(per_step * (moment.n_steps - moment.step)),
+            ]
+        )
+    header = ["run", "task", "step", "A_t (%)", "steps/s", "left"]
+    counts = Text(_counts(jobs, seconds_left))
+    return Group(text_table("", header, rows), counts) if rows else Group(counts)
+
+
+def _counts(jobs: Sequence[Job], seconds_left: float | None) -> str:
+    counts = {
+        "finished": sum(job.status == "finished" for job in jobs),
+        "failed": sum(job.status == "failed" for job in jobs),
+        "running": sum(job.moment is not None for job in jobs),
+        "run by other processes": sum(job.status == "elsewhere" for job in jobs),
+    }
+    told = ", ".join(f"{count} {name}" for name, count in counts.items() if count or name == "finished")
+    left = f"; about {_duration(seconds_left)} left" if seconds_left else ""
+    return f"{len(jobs)} runs: {told}{left}"
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _label(experiment: Experiment) -> str:
+    return f"{experiment.benchmark} {experiment.row} seed {experiment.seed}"
+
+
+def _failed_as_json(failure: Failure, store: ResultStore) -> dict[str, Any]:
+    return {
+        "folder": str(store.folder(failure.experiment)),
+        "reason": failure.reason,
+        "experiment": failure.experiment.model_dump(mode="json"),
+    }

@@ -1,0 +1,77 @@
+"""How long runs will take, from how long others took."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+
+from holdfast.build import Unknown, find
+from holdfast.experiments.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is known of a run's length before it has run.
+
+    Attributes:
+        kind: the same for runs that differ in the seed only.
+        stream: the same for runs that learn the same samples.
+        weight: samples that go through the model for each new sample.
+    """
+
+    kind: str
+    stream: str
+    weight: float
+
+
+Known = tuple[Size, float]  # a run, and the seconds that it took
+
+
+def size_of(experiment: Experiment) -> Size:
+    """The size of an experiment, as far as its settings tell."""
+    replay_size, n_steps = (float(_option(experiment, name)) for name in ("replay_size", "steps_per_batch"))
+    return Size(
+        kind=experiment.model_copy(update={"seed": 0}).digest,
+        stream=experiment.stream.model_dump_json(),
+        weight=max(n_steps, 1) * (1 + replay_size / experiment.batch_size),
+    )
+
+
+def expected_seconds(size: Size, known: Sequence[Known]) -> float | None:
+    """The mean of runs that differ in the seed only; else from the weight and what others took; None if none is known.
+
+    Others are those of the same stream, or all if there is none of it.
+    """
+    same = [seconds for other, seconds in known if other.kind == size.kind]
+    if same:
+        return mean(same)
+    rates = [seconds / other.weight for other, seconds in known if other.stream == size.stream]
+    rates = rates or [seconds / other.weight for other, seconds in known]
+    return size.weight * median(rates) if rates else None
+
+
+def seconds_until_done(running: Iterable[float], waiting: Iterable[float], n_workers: int) -> float:
+    """When the last run ends, if whoever is free takes the longest that waits.
+
+    Args:
+        running: seconds that each run under way still needs.
+        waiting: seconds of each run that has not begun.
+    """
+    busy = list(running)
+    busy += [0.0] * (n_workers - len(busy))
+    heapq.heapify(busy)
+    for seconds in sorted(waiting, reverse=True):
+        heapq.heappush(busy, heapq.heappop(busy) + seconds)
+    return max(busy)
+
+
+def _option(experiment: Experiment, name: str) -> int:
+    """An option of the method, given or by default; 0 if it has none of that name."""
+    try:
+        default = getattr(find("methods", experiment.method.name), name, 0)
+    except Unknown:  # the run itself will say so
+        default = 0
+    value = experiment.method.options.get(name, default)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,102 @@
+"""What the workers of a sweep are told, and what they tell."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+
+from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.results import Busy, Refused, ResultStore
+from holdfast.experiments.run import Interrupted, Moment, Watcher, run
+from holdfast.methods._base import Diverged
+
+
+@dataclass(frozen=True)
+class Order:
+    """A run to do, and how."""
+
+    experiment: Experiment
+    root: Path
+    data: Path | None = None
+    device: str = "cpu"
+    checkpoint_seconds: float = 60
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The run has begun, or goes on, from here."""
+
+    moment: Moment
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A warning that came while it ran."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an order ended; `reason` says why it failed. The result itself is in the store."""
+
+    kind: Literal["finished", "failed", "elsewhere", "stopped"]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Died:
+    """The worker is gone before the order ended."""
+
+    how: str
+
+
+Report = Begun | Moment | Warned | Outcome | Died
+
+
+class Reporter(Watcher, Protocol):
+    """What a worker tells its sweep with."""
+
+    def tell(self, report: Report) -> None: ...
+
+    def stop(self) -> bool:
+        """Whether the sweep wants the run to stop."""
+
+
+def carry_out(order: Order, reporter: Reporter) -> Outcome:
+    """Do an order with one thread; whatever goes wrong is an outcome."""
+    if reporter.stop():
+        return Outcome("stopped")
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: reporter.tell(Warned(str(message)))
+        try:
+            run(
+                order.experiment,
+                ResultStore(order.root),
+                data=order.data,
+                device=order.device,
+                checkpoint_seconds=order.checkpoint_seconds,
+                watcher=reporter,
+                stop=reporter.stop,
+            )
+        except Busy:
+            return Outcome("elsewhere")
+        except Interrupted:
+            return Outcome("stopped")
+        except Exception as error:
+            return Outcome("failed", _reason(error))
+    return Outcome("finished")
+
+
+def _reason(error: Exception) -> str:
+    """The sentence of an error that was foreseen; with its kind and place for one that was not."""
+    if isinstance(error, OSError | ValueError | Refused | Diverged) and str(error):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"

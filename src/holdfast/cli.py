@@ -52,6 +52,7 @@ Device = Annotated[str, typer.Option(help="Where to learn.")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of torch; other numbers of threads round otherwise.")]
 Every = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is there and begin anew.")]
+Keep = Annotated[bool, typer.Option("--record", help="Keep features and memory, which a report then shows.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
@@ -69,13 +70,14 @@ def run_command(
     threads: Threads = 1,
     checkpoint_every: Every = 60,
     fresh: Fresh = False,
+    record: Keep = False,
     as_json: Json = False,
 ) -> None:
     """Learn one stream with one method; a run that was killed goes on where it was."""
     torch.set_num_threads(threads)
     experiment = load_recipe(recipe).experiment(method, seed=seed, changes=_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    (result,) = _run_all([experiment], store, data, device, checkpoint_every, fresh=fresh, quiet=as_json)
+    (result,) = _run_all([experiment], store, data, device, checkpoint_every, fresh=fresh, quiet=as_json, record=record)
     folder = store.folder(experiment)
     if as_json:
         _print_json(_as_json(result, folder))
@@ -97,6 +99,7 @@ def compare(
     threads: Threads = 1,
     checkpoint_every: Every = 60,
     fresh: Fresh = False,
+    record: Keep = False,
     as_json: Json = False,
 ) -> None:
     """Learn one stream with several methods and seeds, and print a table."""
@@ -104,7 +107,7 @@ def compare(
     loaded = load_recipe(recipe)
     experiments = _experiments(loaded, methods, seeds, _changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    results = _run_all(experiments, store, data, device, checkpoint_every, fresh=fresh, quiet=as_json)
+    results = _run_all(experiments, store, data, device, checkpoint_every, fresh=fresh, quiet=as_json, record=record)
     if as_json:
         _print_json([_as_json(result, store.folder(result.experiment)) for result in results])
         return
@@ -220,15 +223,16 @@ def _run_all(
     *,
     fresh: bool,
     quiet: bool,
+    record: bool = False,
 ) -> list[Result]:
     results = []
     with _stop_on_signal() as stop:
         for experiment in experiments:
             label = f"{experiment.benchmark} {experiment.row} seed {experiment.seed}"
-            if not fresh and (finished := store.load(experiment)):
+            if not fresh and store.load(experiment):
                 if not quiet:
                     out.print(f"{label}: finished before, skipped ({store.folder(experiment)})")
-                results.append(finished)
+                results.append(run(experiment, store, record=record))
                 continue
             with _Watcher(label, quiet=quiet) as watcher:
                 results.append(
@@ -239,6 +243,7 @@ def _run_all(
                         device=device,
                         checkpoint_seconds=checkpoint_seconds,
                         fresh=fresh,
+                        record=record,
                         watcher=watcher,
                         stop=stop,
                     )

@@ -23,7 +23,17 @@ ALLOWED = {
     "report": {"experiments", "build"},
     "_data_commands": {"streams"},
     "_paper_command": {"report", "experiments", "build", "methods", "core"},
-    "cli": {"experiments", "build", "methods", "core", "_data_commands", "_paper_command", "holdfast"},
+    "_report_command": {"report", "experiments"},
+    "cli": {
+        "experiments",
+        "build",
+        "methods",
+        "core",
+        "_data_commands",
+        "_paper_command",
+        "_report_command",
+        "holdfast",
+    },
     "__main__": {"cli"},
     "holdfast": {"learner"},  # __init__.py
 }

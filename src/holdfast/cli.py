@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from holdfast import __version__, _data_commands, _paper_command
+from holdfast import __version__, _data_commands, _paper_command, _report_command
 from holdfast.build import FOLDERS, Kind, Unknown, check_name, find, names
 from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.experiments.experiment import Experiment
@@ -37,6 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(_data_commands.app, name="data")
+app.command("report")(_report_command.report_command)
 
 # A pipe has no width: a table is not cut there to fit 80 columns.
 out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 240)

@@ -3,6 +3,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const N_COLOURS = 8;
+const MANY = 6; // methods whose bands, or names, would cover each other
 const DASHES = ["", "7 4", "2 3"];
 const MARKS = ["circle", "square", "diamond", "triangle", "cross"];
 
@@ -143,6 +144,7 @@ function lineChart(host, { series, label, yLabel, format, floor, ceiling }) {
   const { svg, box, place } = frame(width, 270, {
     x: n > 1 ? [1, n] : [0.5, 1.5], y: extentOf(ends, { floor, ceiling }), label, xLabel: "tasks learned", yLabel, xTicks: taskTicks(n),
   });
+  svg.classList.toggle("many", known.length > MANY);
   for (const one of known) {
     const spots = isLevel(one)
       ? [[box.left, place.y(one.mean[0])], [box.right, place.y(one.mean[0])]]
@@ -152,7 +154,7 @@ function lineChart(host, { series, label, yLabel, format, floor, ceiling }) {
     if (!isLevel(one) && spots.length > 1 && one.deviation.some((d) => d > 0)) {
       group.append(shape("path", { class: "band", fill: one.style.colour, d: `M${[...edge(1), ...edge(-1).reverse()].join("L")}z` }));
     }
-    group.append(shape("path", { class: "curve", stroke: one.style.colour, "stroke-dasharray": isLevel(one) ? "1 4" : one.style.dash, d: `M${spots.join("L")}` }));
+    group.append(shape("path", { class: "curve", stroke: one.style.colour, "stroke-dasharray": isLevel(one) ? "2 5" : one.style.dash, d: `M${spots.join("L")}` }));
     if (!isLevel(one) && n <= 30) spots.forEach(([x, y]) => group.append(markOf(one.style, x, y, 3.5)));
     svg.append(group);
   }
@@ -171,6 +173,7 @@ function lineChart(host, { series, label, yLabel, format, floor, ceiling }) {
     if (!rows.length) return tip.hide();
     const away = ({ one, i }) => Math.abs(place.y(one.mean[i]) - pointer[1]);
     const nearest = rows.reduce((a, b) => (away(b) < away(a) ? b : a));
+    svg.querySelectorAll(".series").forEach((group) => group.classList.toggle("near", group.dataset.method === nearest.one.label));
     guide.setAttribute("x1", place.x(t));
     guide.setAttribute("x2", place.x(t));
     guide.setAttribute("visibility", "visible");
@@ -179,7 +182,11 @@ function lineChart(host, { series, label, yLabel, format, floor, ceiling }) {
       ...shown.map((row) => tipRow(row.one.style, row.one.label, withSpread(row.one.mean[row.i], row.one.deviation[row.i], format), row === nearest)),
       rows.length > shown.length ? tipLine(`and ${rows.length - shown.length} more`) : null);
   });
-  svg.addEventListener("pointerleave", () => { guide.setAttribute("visibility", "hidden"); tip.hide(); });
+  svg.addEventListener("pointerleave", () => {
+    guide.setAttribute("visibility", "hidden");
+    svg.querySelectorAll(".near").forEach((group) => group.classList.remove("near"));
+    tip.hide();
+  });
   host.replaceChildren(svg);
 }
 
@@ -204,7 +211,7 @@ function scatterChart(host, { points, label, xLabel, yLabel, xFormat, yFormat })
       markOf(p.style, cx, cy, 5),
       shape("circle", { cx, cy, r: 12, fill: "transparent" }));
     const name = p.label.length > 24 ? `${p.label.slice(0, 23)}…` : p.label;
-    const spot = freeSpot(cx, cy, 6.6 * name.length, box, taken);
+    const spot = points.length > 2 * MANY ? null : freeSpot(cx, cy, 6.6 * name.length, box, taken);
     if (spot) {
       taken.push(spot);
       group.append(shape("text", { class: "halo", x: spot.left, y: spot.bottom - 4 }, name));
@@ -219,7 +226,7 @@ function scatterChart(host, { points, label, xLabel, yLabel, xFormat, yFormat })
 
 // A box for a name beside a point that covers no other; null if there is none.
 function freeSpot(cx, cy, width, box, taken) {
-  for (const dy of [0, -14, 14, -28, 28]) {
+  for (const dy of [-13, 13, 0, -28, 28]) {
     for (const left of [cx + 10, cx - 10 - width]) {
       const spot = { left, right: left + width, top: cy + dy - 8, bottom: cy + dy + 8 };
       const inside = spot.left > box.left && spot.right < box.right && spot.top > box.top - 8 && spot.bottom < box.bottom;
@@ -239,11 +246,11 @@ function shade(share) {
 }
 
 // Cells {text, share, tip} by row and column; null where there is nothing.
-function heatMap(host, { rows, columns, cells, rowLabel, columnLabel, label, low, high, most = 46 }) {
+function heatMap(host, { rows, columns, cells, rowLabel, columnLabel, label, low, high, most = 64 }) {
   const width = host.clientWidth || 480;
   const margin = 22 + 10 + 7.2 * Math.max(...rows.map((row) => String(row).length));
   const side = Math.max(3, Math.min(most, (width - margin - 4) / columns.length));
-  const tall = Math.min(side, Math.max(14, most * 0.75));
+  const tall = Math.min(side, 34, Math.max(18, 270 / rows.length));
   const top = 38;
   const height = top + tall * rows.length + 34;
   const svg = shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
@@ -267,7 +274,7 @@ function heatMap(host, { rows, columns, cells, rowLabel, columnLabel, label, low
     const { fill, ink } = shade(cell.share);
     const group = shape("g", { class: "cell" }, shape("rect", { x, y, width: side - gap, height: tall - gap, fill }));
     if (widestText + 4 < side && tall >= 14) {
-      group.append(shape("text", { x: x + (side - gap) / 2, y: y + (tall - gap) / 2 + 4, "text-anchor": "middle", style: null, fill: ink, "data-ink": ink }, cell.text));
+      group.append(shape("text", { x: x + (side - gap) / 2, y: y + (tall - gap) / 2 + 4, "text-anchor": "middle", "data-ink": ink }, cell.text));
     }
     group.addEventListener("pointermove", (event) => tip.show(event, ...cell.tip.map(tipLine)));
     group.addEventListener("pointerleave", tip.hide);

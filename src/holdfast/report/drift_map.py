@@ -30,5 +30,5 @@ def drift_map(features: NDArray[Any]) -> Array | None:
     fitted = TSNE(perplexity=min(30, (len(when_learned) - 1) / 3), neighbors="exact", n_jobs=1, random_state=0).fit(
         when_learned
     )
-    placed = [np.asarray(fitted), *(np.asarray(fitted.transform(each)) for each in later)]
-    return np.stack(placed).astype(np.float64)
+    placed = [fitted.transform(each) for each in later]
+    return np.stack([fitted, *placed]).astype(np.float64)  # after placing, the first of which shifts the whole map

@@ -14,6 +14,7 @@ function drawAgain() {
   tip.hide();
   drawings.forEach((draw) => draw());
   document.querySelectorAll(".legend button[data-label]").forEach((button) => button.setAttribute("aria-pressed", String(!off.has(button.dataset.label))));
+  document.querySelectorAll(".legend").forEach((box) => box.classList.toggle("tall", box.clientHeight > 120));
   document.querySelectorAll("tr[data-label]").forEach((row) => row.classList.toggle("off", off.has(row.dataset.label)));
 }
 
@@ -173,7 +174,7 @@ function mapCard(section) {
   return box;
 }
 
-function mapTile({ label, record, curves }, classes) {
+function mapTile({ label, record }, classes) {
   const { places, y } = record.map;
   const svg = shape("svg", { viewBox: "-40 -40 1080 1080", role: "img", "aria-label": `Drift map of ${label}` });
   const size = 260 / 1080; // pixels a unit, about: dots and names are as large whatever the width
@@ -198,7 +199,7 @@ function mapTile({ label, record, curves }, classes) {
       const mean = (axis) => own.reduce((sum, spot) => sum + spot[axis], 0) / own.length;
       text.style.transform = `translate(${mean(0)}px, ${1000 - mean(1) + 5 / size}px)`;
     });
-    const distance = curves.first_moved.mean[t];
+    const distance = record.first_moved[t];
     moved.textContent = distance === null || distance === undefined ? "" : `, moved by ${distance.toFixed(2)} spreads`;
   }
   return { label, box, move };
@@ -219,27 +220,35 @@ function drawMemory(host, { label, record }) {
   const { n, counts, ages, distances, sprite, samples } = record.memory;
   const parts = element("div", { class: "memory" });
   host.replaceChildren(element("p", { class: "quiet" }, `${label}, seed ${record.seed}: ${plural(n, "sample")}`), parts);
-  const part = (title, wide = false) => {
+  const later = []; // charts are as wide as the room that all of them leave
+  const part = (title, draw, wide = false) => {
     const inside = element("div", { class: "chart" });
     parts.append(element("div", { class: wide ? "wide" : "" }, element("h4", {}, title), inside));
-    return inside;
+    later.push(() => draw(inside));
   };
+  part("Balance", (inside) => drawBalance(inside, counts, label));
+  if (ages.some((age) => age !== null)) part("Age", (inside) => histogram(inside, { values: ages, label: `Age of what ${label} has stored`, xLabel: "batches since the sample came" }));
+  if (distances) part("Distance to the centroid", (inside) => histogram(inside, { values: distances, label: "Distance to the centroid", xLabel: "in units of the features" }));
+  if (sprite) part(samples.length < n ? `${samples.length} of the samples, by task and class` : "The samples, by task and class", (inside) => drawThumbnails(inside, sprite, samples), true);
+  later.forEach((draw) => draw());
+}
+
+function drawBalance(host, counts, label) {
   const tasks = [...new Set(counts.map(([task]) => task))];
   const classes = [...new Set(counts.map(([, y]) => y))].sort((a, b) => a - b);
   const most = Math.max(...counts.map(([, , count]) => count));
   const found = new Map(counts.map(([task, y, count]) => [`${task},${y}`, count]));
-  const nameOf = (task) => (task < 0 ? "none" : task + 1);
-  heatMap(part("Balance"), {
-    rows: tasks.map(nameOf), columns: classes, rowLabel: "task", columnLabel: "class", label: `Balance of the memory of ${label}`, low: "0", high: String(most), most: 34,
+  heatMap(host, {
+    rows: tasks.map((task) => (task < 0 ? "none" : task + 1)), columns: classes, rowLabel: "task", columnLabel: "class",
+    label: `Balance of the memory of ${label}`, low: "0", high: String(most), most: 34,
     cells: tasks.map((task) => classes.map((y) => {
       const count = found.get(`${task},${y}`);
       return count ? { text: String(count), share: count / most, tip: [`${plural(count, "sample")} of class ${y}, ${task < 0 ? "of no known task" : `task ${task + 1}`}`] } : null;
     })),
   });
-  if (ages.some((age) => age !== null)) histogram(part("Age"), { values: ages, label: `Age of what ${label} has stored`, xLabel: "batches since the sample came" });
-  if (distances) histogram(part("Distance to the centroid"), { values: distances, label: "Distance to the centroid", xLabel: "in units of the features" });
-  if (!sprite) return;
-  const inside = part(samples.length < n ? `${samples.length} of the samples, by task and class` : "The samples, by task and class", true);
+}
+
+function drawThumbnails(host, sprite, samples) {
   const zoom = Math.max(1, Math.round(32 / sprite.width));
   const [width, height] = [sprite.width * zoom, sprite.height * zoom];
   const nRows = Math.ceil(samples.length / sprite.columns);
@@ -257,7 +266,7 @@ function drawMemory(host, { label, record }) {
     cell.addEventListener("pointerleave", tip.hide);
     return cell;
   });
-  inside.append(element("div", { class: "thumbnails" }, ...cells), element("p", { class: "quiet" }, "Pixels are as the stream gives them: those of a permuted task look like noise."));
+  host.append(element("div", { class: "thumbnails" }, ...cells), element("p", { class: "quiet" }, "Pixels are as the stream gives them: those of a permuted task look like noise."));
 }
 
 function runsFold(section) {
@@ -280,7 +289,7 @@ function sectionOf(section, place) {
   const hasDrift = section.methods.some((method) => method.curves.first_moved.mean.length > 1);
   const isInTurn = section.methods.some((method) => method.curves.average.mean.length > 1);
   const cards = [
-    isInTurn ? accuracyCard(section, "average", "Average accuracy A_t", "Mean over the tasks seen so far, after each task. Bands are ± the deviation over seeds; a dotted level is all tasks learned at once.") : null,
+    isInTurn ? accuracyCard(section, "average", "Average accuracy A_t", "Mean over the tasks seen so far, after each task. Bands are ± the deviation over seeds, of many methods only of the one pointed at; a dotted level is all tasks learned at once.") : null,
     matrixCard(section),
     isInTurn ? accuracyCard(section, "learned", "Learning accuracy", "On each task when it had just been learned, a_jj: what holding on to the old costs the new.") : null,
     costCard(section),
@@ -291,7 +300,7 @@ function sectionOf(section, place) {
   ].filter(Boolean);
   const facts = [plural(section.methods.length, "method"), plural(section.n_tasks, "task"), `${section.seeds.length === 1 ? "seed" : "seeds"} ${section.seeds.join(", ")}`,
     plural(section.n_runs, "run"), `setting ${section.settings.join(", ")}`];
-  const seeds = section.methods.some((method) => method.runs.length > 1) ? " Means over seeds ± population deviation; bold where the best beats the next in a paired t-test (p < 0.05)." : "";
+  const seeds = section.methods.some((method) => method.runs.length > 1) ? " Means over seeds ± population deviation; bold where the best beats the next in a paired t-test (p\u00a0<\u00a00.05)." : "";
   return element("section", { id: `section-${place}` },
     element("h2", {}, section.title), element("p", { class: "quiet" }, `${facts.join(" · ")}.${seeds}`),
     comparison(section), legend(section), element("div", { class: "cards" }, ...cards), runsFold(section));
@@ -340,6 +349,9 @@ function build() {
   ].filter(Boolean));
   drawAgain();
   let width = document.body.clientWidth;
+  const drawFor = (isPaper) => { document.documentElement.classList.toggle("paper", isPaper); drawAgain(); };
+  addEventListener("beforeprint", () => drawFor(true));
+  addEventListener("afterprint", () => drawFor(false));
   addEventListener("resize", () => {
     if (document.body.clientWidth === width) return;
     width = document.body.clientWidth;

@@ -190,8 +190,8 @@ def _run(run: Run, base: Path) -> Data:
 def _curves(run: Run, problems: list[str]) -> dict[str, Curve]:
     """By name, a number for each task learned.
 
-    `average` is A_t and `learned` is a_tt. `first_moved` and `old_moved` are how far the first task, and the old ones on
-    average, are from where they were; `nearest_apart` and `mean_apart` how far the two nearest, and all, are apart.
+    `average` is A_t and `learned` is a_tt. `first_moved` and `old_moved` are how far the first task, and the old ones
+    on average, are from where they were; `nearest_apart` and `mean_apart` how far the two nearest, and all, are apart.
     """
     result = run.result
     matrix = result.matrix
@@ -258,6 +258,7 @@ def _recorded(group: list[Run], problems: list[str], notes: list[str]) -> Data |
             continue
         return {
             "seed": run.seed,
+            "first_moved": _curves(run, [])["first_moved"],
             "map": _map(record, notes),
             "memory": None if record.memory is None else _memory(record.memory, record.n_steps),
         }

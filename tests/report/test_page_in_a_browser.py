@@ -12,14 +12,14 @@ from holdfast.experiments.record import RECORD
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
 from holdfast.report.html_page import html_page
-from holdfast.report.page_data import page_data
+from holdfast.report.page_data import Data, page_data
 from tests.report.browser import CHROMIUM, DRIVER, Browser, browser
 from tests.report.made_up import hostile_results, result, store
 
-pytestmark = [
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver: install Debian's two packages"),
-    pytest.mark.xdist_group("browser"),  # one browser is enough
-]
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER),
+    reason="no chromium and chromedriver: install Debian's packages chromium, chromium-driver",
+)
 
 CURVES = "document.querySelectorAll('.card:first-child .series')"
 
@@ -42,6 +42,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(folder)
 
 
+@pytest.fixture(scope="module")
+def methods(page: Path) -> list[Data]:
+    """What is stored of split_digits."""
+    return page_data(page.parent, base=Path())["sections"][1]["methods"]
+
+
 def written(folder: Path) -> Path:
     path = folder / "index.html"
     path.write_text(html_page(page_data(folder, base=folder)))
@@ -56,10 +62,8 @@ def test_it_opens_without_a_word_in_the_console_and_fetches_nothing(chromium, pa
         "permuted_digits",
         "split_digits",
     ]
-    assert (
-        chromium.run("return performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length")
-        == 0
-    )
+    fetched = chromium.run("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert [name for name in fetched if not name.startswith("data:")] == []
 
 
 def test_every_card_has_something_drawn(chromium, page):
@@ -106,7 +110,7 @@ def test_the_switch_turns_the_colours_over(chromium, page, prefers_dark):
     chromium.run("localStorage.clear()")
 
 
-def test_pointing_at_a_chart_tells_the_numbers(chromium, page):
+def test_pointing_at_a_chart_tells_the_numbers(chromium, page, methods):
     chromium.open(page)
     told = chromium.run("""
         const svg = document.querySelector('#section-1 .card svg[role=img]');
@@ -116,16 +120,15 @@ def test_pointing_at_a_chart_tells_the_numbers(chromium, page):
         const tip = document.getElementById('tip');
         return [getComputedStyle(tip).visibility, tip.innerText];
     """)
-    method = next(m for m in page_data(page.parent, base=Path())["sections"][1]["methods"] if m["label"] == "er")
+    (method,) = (method for method in methods if method["label"] == "er")
     mean, deviation = (100 * method["curves"]["average"][name][-1] for name in ("mean", "deviation"))
     assert told[0] == "visible"
     assert "after 3 tasks" in told[1]
     assert f"{mean:.1f} ± {deviation:.1f}" in told[1]
 
 
-def test_the_matrix_is_that_of_the_method_and_seed_chosen(chromium, page):
+def test_the_matrix_is_that_of_the_method_and_seed_chosen(chromium, page, methods):
     chromium.open(page)
-    methods = page_data(page.parent, base=Path())["sections"][1]["methods"]
     texts = """
         const card = document.querySelector('#section-1 [data-chart=matrix]');
         const [method, seed] = card.querySelectorAll('select');
@@ -141,7 +144,7 @@ def test_the_matrix_is_that_of_the_method_and_seed_chosen(chromium, page):
             assert chromium.run(texts % (f"'{i}'", f"'{j}'")) == expected
 
 
-def test_the_slider_moves_the_samples_to_where_they_are_after_a_task(chromium, page):
+def test_the_slider_moves_the_samples_to_where_they_are_after_a_task(chromium, page, methods):
     pytest.importorskip("openTSNE", reason="openTSNE is not installed")
     chromium.open(page)
     places = """
@@ -150,7 +153,7 @@ def test_the_slider_moves_the_samples_to_where_they_are_after_a_task(chromium, p
         slider.dispatchEvent(new Event('input'));
         return [...document.querySelectorAll('.map[data-method=er] circle')].map(c => c.style.transform);
     """
-    method = next(m for m in page_data(page.parent, base=Path())["sections"][1]["methods"] if m["label"] == "er")
+    (method,) = (method for method in methods if method["label"] == "er")
     for task in (3, 1):
         expected = [f"translate({x}px, {1000 - y}px)" for x, y in method["record"]["map"]["places"][task - 1]]
         assert chromium.run(places % task) == expected
@@ -160,7 +163,8 @@ def test_the_table_sorts_by_a_column(chromium, page):
     chromium.open(page)
     order = """
         document.querySelectorAll('#section-1 th button')[1].click();
-        return [...document.querySelectorAll('#section-1 tr[data-label] td:nth-child(2)')].map(c => parseFloat(c.textContent));
+        const cells = document.querySelectorAll('#section-1 tr[data-label] td:nth-child(2)');
+        return [...cells].map(cell => parseFloat(cell.textContent));
     """
     falling = chromium.run(order)
     assert falling == sorted(falling, reverse=True)

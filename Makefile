@@ -8,7 +8,8 @@ READY := $(VENV)/.ready
 .PHONY: demo test lint types unit setup clean
 
 demo: $(READY)
-	$(BIN)/holdfast compare permuted_digits --out runs/demo
+	$(BIN)/holdfast compare permuted_digits --out runs/demo --record
+	$(BIN)/holdfast report runs/demo --out runs/demo/report
 
 test: lint types unit
 

@@ -23,10 +23,11 @@ ALLOWED = {
     "report": {"experiments", "build"},
     "_data_commands": {"streams"},
     "_paper_command": {"report", "experiments", "build", "methods", "core"},
+    "_report_command": {"report", "experiments"},
     "_command_line": {"experiments", "build"},
     "_sweep_command": {"_command_line", "experiments"},
     "cli": {
-        *("_command_line", "_data_commands", "_paper_command", "_sweep_command"),
+        *("_command_line", "_data_commands", "_paper_command", "_report_command", "_sweep_command"),
         *("experiments", "build", "methods", "core", "holdfast"),
     },
     "__main__": {"cli"},

@@ -14,7 +14,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from holdfast import __version__, _data_commands, _paper_command, _sweep_command
+from holdfast import __version__, _data_commands, _paper_command, _report_command, _sweep_command
 from holdfast._command_line import (
     Changes,
     Data,
@@ -22,6 +22,7 @@ from holdfast._command_line import (
     Every,
     Fresh,
     Json,
+    Keep,
     Methods,
     NTasks,
     OutFolder,
@@ -56,6 +57,7 @@ app = typer.Typer(
 )
 app.add_typer(_data_commands.app, name="data")
 app.command("sweep")(_sweep_command.sweep_command)
+app.command("report")(_report_command.report_command)
 
 
 @app.command("run")
@@ -72,13 +74,14 @@ def run_command(
     threads: Threads = 1,
     checkpoint_every: Every = 60,
     fresh: Fresh = False,
+    record: Keep = False,
     as_json: Json = False,
 ) -> None:
     """Learn one stream with one method; a run that was killed goes on where it was."""
     torch.set_num_threads(threads)
     experiment = load_recipe(recipe).experiment(method, seed=seed, changes=all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    (result,) = _run_all([experiment], store, data, device, checkpoint_every, fresh=fresh, quiet=as_json)
+    (result,) = _run_all([experiment], store, data, device, checkpoint_every, fresh=fresh, quiet=as_json, record=record)
     folder = store.folder(experiment)
     if as_json:
         print_json(as_document(result, folder))
@@ -100,6 +103,7 @@ def compare(
     threads: Threads = 1,
     checkpoint_every: Every = 60,
     fresh: Fresh = False,
+    record: Keep = False,
     as_json: Json = False,
 ) -> None:
     """Learn one stream with several methods and seeds, and print a table."""
@@ -107,7 +111,7 @@ def compare(
     loaded = load_recipe(recipe)
     experiments = all_experiments(loaded, methods, seeds, all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    results = _run_all(experiments, store, data, device, checkpoint_every, fresh=fresh, quiet=as_json)
+    results = _run_all(experiments, store, data, device, checkpoint_every, fresh=fresh, quiet=as_json, record=record)
     if as_json:
         print_json([as_document(result, store.folder(result.experiment)) for result in results])
         return
@@ -195,15 +199,16 @@ def _run_all(
     *,
     fresh: bool,
     quiet: bool,
+    record: bool = False,
 ) -> list[Result]:
     results = []
     with stop_on_signal() as stop:
         for experiment in experiments:
             label = f"{experiment.benchmark} {experiment.row} seed {experiment.seed}"
-            if not fresh and (finished := store.load(experiment)):
+            if not fresh and store.load(experiment):
                 if not quiet:
                     out.print(f"{label}: finished before, skipped ({store.folder(experiment)})")
-                results.append(finished)
+                results.append(run(experiment, store, record=record))
                 continue
             with _Watcher(label, quiet=quiet) as watcher:
                 results.append(
@@ -214,6 +219,7 @@ def _run_all(
                         device=device,
                         checkpoint_seconds=checkpoint_seconds,
                         fresh=fresh,
+                        record=record,
                         watcher=watcher,
                         stop=stop,
                     )

@@ -37,6 +37,27 @@ def store(folder: Path, recipe: str, row: str, lasts: dict[int, float], *, size:
             results.save(result(experiment, last))
 
 
+HOSTILE = [
+    "</script><script>window.hacked = 1</script>",
+    '"><img src=x onerror="window.hacked = 1">',
+    "<!--<script>",
+    "{{script}} ${window.hacked = 1}",
+]
+
+
+def hostile_results(folder: Path) -> list[str]:
+    """Put results into a folder whose rows, benchmarks, versions and files have names that mean to do harm."""
+    for i, name in enumerate(HOSTILE):
+        settings = {"stream": "split_digits", "row": name, "benchmark": name if i % 2 else "split_digits"}
+        made = result(Experiment.model_validate(settings)).model_copy(update={"versions": {name: name}})
+        place = folder / f"{i} & <b onclick=alert(1)>'%22"
+        place.mkdir(parents=True)
+        (place / "result.json").write_text(made.model_dump_json())
+    (folder / "<script>window.hacked = 1<").mkdir()
+    (folder / "<script>window.hacked = 1<" / "result.json").write_text("<script>")
+    return HOSTILE
+
+
 def run(seed: int, path: str = "results/a/b/{}/result.json") -> Run:
     experiment = Experiment.model_validate({"stream": "split_digits", "seed": seed})
     return Run(Path(path.format(seed)), result(experiment))

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 
@@ -19,6 +19,7 @@ from holdfast.core.state import State, Stateful
 from holdfast.experiments.drift import DriftRecord
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.facts import facts
+from holdfast.experiments.record import RECORD, Recorder
 from holdfast.experiments.results import Result, ResultStore, versions
 from holdfast.learner import PREDICT_SIZE, Learner
 from holdfast.streams._base import Stream, Task
@@ -53,7 +54,9 @@ class Watcher(Protocol):
 class Run(Stateful):
     """An experiment under way: all that a checkpoint has to hold."""
 
-    def __init__(self, experiment: Experiment, stream: Stream, device: str) -> None:
+    derived: ClassVar[frozenset[str]] = frozenset({"recorder"})  # saved where there is one
+
+    def __init__(self, experiment: Experiment, stream: Stream, device: str, *, record: bool = False) -> None:
         self.learner = Learner(
             input_shape=stream.input_shape,
             scale=stream.scale,
@@ -68,15 +71,24 @@ class Run(Stateful):
         self.total_steps = sum(task.n_steps(experiment.batch_size) for task in stream)
         self.accuracies: list[list[float]] = []
         self.drift = DriftRecord()
+        self.recorder = Recorder() if record else None
         self.seconds = 0.0
         self.seconds_testing = 0.0
 
     def save(self, path: Path) -> None:
-        write_checkpoint(path, self.state_dict() | {"global_rng": torch.get_rng_state()})
+        recorder = {} if self.recorder is None else {"recorder": self.recorder.state_dict()}
+        write_checkpoint(path, self.state_dict() | {"global_rng": torch.get_rng_state()} | recorder)
 
     def restore(self, state: State) -> None:
         torch.set_rng_state(state.pop("global_rng"))
+        recorded = state.pop("recorder", None)
         self.load_state_dict(state)
+        if recorded is not None:  # a run that began to record goes on with it
+            self.recorder = Recorder()
+            self.recorder.load_state_dict(recorded)
+        elif self.recorder and self.accuracies:
+            warnings.warn("the run was begun without --record and leaves none: --fresh begins anew", stacklevel=4)
+            self.recorder = None
 
 
 def run(
@@ -87,6 +99,7 @@ def run(
     device: str = "cpu",
     checkpoint_seconds: float = 60,
     fresh: bool = False,
+    record: bool = False,
     watcher: Watcher | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Result:
@@ -96,19 +109,22 @@ def run(
         data: where data sets are; see `holdfast data`.
         checkpoint_seconds: at most this much work is lost to a kill; a continued run ends with the same bits.
         fresh: throw away what is there of this experiment.
+        record: leave features and memory beside the result, to be looked at; see `experiments.record`.
         watcher: told when the run begins and after each step.
         stop: asked after each step; if it says so, the run saves where it is and raises Interrupted.
     """
     if fresh:
         shutil.rmtree(store.folder(experiment), ignore_errors=True)
     elif finished := store.load(experiment):
+        if record and not (missing := store.folder(experiment) / RECORD).exists():
+            warnings.warn(f"{missing.parent} was finished without --record: --fresh runs it again", stacklevel=2)
         return finished
     with store.claimed(experiment) as folder, torch.random.fork_rng(devices=[]):
         if finished := store.load(experiment):  # by another process, between the look above and the claim
             return finished
         torch.manual_seed(experiment.seed)
         stream = build_stream(experiment.stream, data, experiment.seed)
-        state = Run(experiment, stream, device)
+        state = Run(experiment, stream, device, record=record)
         checkpoint = folder / CHECKPOINT
         _continue(state, checkpoint)
         if watcher:
@@ -116,6 +132,8 @@ def run(
         _learn(state, experiment, stream, checkpoint, checkpoint_seconds, watcher, stop)
         state.save(checkpoint)
         previous_checkpoint(checkpoint).unlink(missing_ok=True)
+        if state.recorder:
+            state.recorder.write(folder / RECORD, state.learner, experiment, stream)
         result = _result(state, experiment)
         store.save(result)
         return result
@@ -184,6 +202,8 @@ def _learn(
         row = [measured_accuracy(learner, t, stream) for t in tests]
         if len(tests) == state.task + 1:  # learned in turn, not all at once
             state.drift.add(learner, tests)
+            if state.recorder:
+                state.recorder.add(learner, tests[0].test)
         state.seconds_testing += time.perf_counter() - started
         state.accuracies.append(row)
         state.task, state.step = state.task + 1, 0

@@ -22,21 +22,28 @@ Rows = tuple[list[str], list[list[str]]]  # a header and lines
 
 def comparison(results: list[Result]) -> Rows:
     """A line for each row of the benchmark: mean and, over several seeds, population standard deviation."""
+    header = ["method", *COLUMNS, "seconds", "seeds"]
+    lines = []
+    for label, group in grouped(results):
+        cells = [
+            mean_and_spread([r.metrics.get(m) for r in group], scale, digits) for m, scale, digits in COLUMNS.values()
+        ]
+        lines.append([label, *cells, mean_and_spread([r.seconds for r in group], 1, 1), str(len(group))])
+    return header, lines
+
+
+def grouped(results: list[Result]) -> list[tuple[str, list[Result]]]:
+    """The runs that are averaged, under the name of their row and what they have otherwise than others of it."""
     by_row: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         # Runs of one row that differ in more than the seed are not averaged.
         same = result.experiment.model_copy(update={"seed": 0}).digest
         by_row.setdefault((result.experiment.row, same), []).append(result)
-    header = ["method", *COLUMNS, "seconds", "seeds"]
-    lines = []
+    named = []
     for (row, _), group in by_row.items():
         rivals = [others[0].experiment for (name, _), others in by_row.items() if name == row]
-        cells = [
-            mean_and_spread([r.metrics.get(m) for r in group], scale, digits) for m, scale, digits in COLUMNS.values()
-        ]
-        label = row + _differences(group[0].experiment, rivals)
-        lines.append([label, *cells, mean_and_spread([r.seconds for r in group], 1, 1), str(len(group))])
-    return header, lines
+        named.append((row + _differences(group[0].experiment, rivals), group))
+    return named
 
 
 def _differences(experiment: Experiment, rivals: list[Experiment]) -> str:

@@ -1,0 +1,34 @@
+"""The map on which one sees features drift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+FEWEST_SAMPLES = 10  # with less there are no neighbours to speak of
+
+
+def drift_map(features: NDArray[Any]) -> Array | None:
+    """(tasks, n, 2) where the features (tasks, n, d) of the same samples are after each task.
+
+    The map is a t-SNE of the features when the first task had just been learned. Later features are placed into that
+    same map, each by those of then that it is nearest to, and nothing of then moves. None where there is no map: with
+    a handful of samples, or features that are all the same.
+
+    Raises:
+        ModuleNotFoundError: without openTSNE.
+    """
+    from openTSNE import TSNE
+
+    when_learned, *later = features.astype(np.float64)
+    if len(when_learned) < FEWEST_SAMPLES or not np.ptp(when_learned, axis=0).any():
+        return None
+    fitted = TSNE(perplexity=min(30, (len(when_learned) - 1) / 3), neighbors="exact", n_jobs=1, random_state=0).fit(
+        when_learned
+    )
+    placed = [fitted.transform(each) for each in later]
+    return np.stack([fitted, *placed]).astype(np.float64)  # after placing, the first of which shifts the whole map

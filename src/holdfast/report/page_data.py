@@ -1,0 +1,320 @@
+"""Stored results as the plain data that the page of a report is drawn from."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from PIL import Image
+
+from holdfast.experiments import metrics
+from holdfast.experiments.record import RECORD, Record, StoredSamples, read_record
+from holdfast.experiments.results import Result
+from holdfast.experiments.tables import COLUMNS, grouped, mean_and_spread
+from holdfast.report.drift_map import drift_map
+from holdfast.report.paper import BETTER, stored_runs
+from holdfast.report.tables import Cell, Column, Row, Run, Table, with_best
+
+Data = dict[str, Any]  # what JSON can hold
+Curve = list[float | None]
+
+MAP_SIZE = 1000  # whole numbers across a drift map
+SPRITE_COLUMNS = 20  # thumbnails beside each other in their one picture
+NO_MAP = "The drift maps are left out, since openTSNE is not installed: pip install 'holdfast[report]'."
+SUBSETS = {"report": "", "tuning": " – tasks for tuning", "all": " – all tasks"}
+
+
+def page_data(folder: Path, *, base: Path) -> Data:
+    """All that the page shows of the results in `folder`; links are relative to the folder `base`.
+
+    What cannot be read is named in `problems` and passed over.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        runs = stored_runs([folder])
+    problems = [str(warning.message) for warning in caught]
+    notes: list[str] = []
+    by_section: dict[tuple[str, str, int], list[Run]] = {}
+    for run in runs:
+        by_section.setdefault(_section_of(run.result), []).append(run)
+    # Tasks for tuning come last.
+    keys = sorted(by_section, key=lambda key: (list(SUBSETS).index(key[1]), key))
+    titles = [_title(key, keys) for key in keys]
+    sections = [
+        _section(title, by_section[key], problems, notes, base) for title, key in zip(titles, keys, strict=True)
+    ]
+    labels = dict.fromkeys(method["label"] for section in sections for method in section["methods"])
+    return {
+        "folder": str(folder),
+        "problems": problems,
+        "notes": list(dict.fromkeys(notes)),
+        "labels": list(labels),  # the place of a label decides how its curves look, everywhere on the page
+        "versions": _versions(runs),
+        "sections": sections,
+    }
+
+
+def _section_of(result: Result) -> tuple[str, str, int]:
+    """What is compared in one place: runs of a benchmark on the same tasks and as many of them."""
+    subset = result.experiment.stream.options.get("tasks", "report")
+    return result.experiment.benchmark, subset if subset in SUBSETS else "report", len(result.accuracies[0])
+
+
+def _title(key: tuple[str, str, int], keys: list[tuple[str, str, int]]) -> str:
+    benchmark, subset, n_tasks = key
+    rivals = [other for other in keys if other[:2] == key[:2]]
+    length = f" – {n_tasks} {'task' if n_tasks == 1 else 'tasks'}" if len(rivals) > 1 else ""
+    return benchmark + SUBSETS[subset] + length
+
+
+def _versions(runs: list[Run]) -> dict[str, list[str]]:
+    names = dict.fromkeys(name for run in runs for name in run.result.versions)
+    return {name: sorted({v for run in runs if (v := run.result.versions.get(name)) is not None}) for name in names}
+
+
+def _section(title: str, runs: list[Run], problems: list[str], notes: list[str], base: Path) -> Data:
+    by_digest = {run.result.experiment.digest: run for run in runs}
+    groups = [
+        (label, sorted((by_digest[result.experiment.digest] for result in results), key=lambda run: run.seed))
+        for label, results in grouped([run.result for run in runs])
+    ]
+    return {
+        "title": title,
+        "n_tasks": max(len(run.result.accuracies[0]) for run in runs),
+        "seeds": sorted({run.seed for run in runs}),
+        "n_runs": len(runs),
+        "settings": sorted({run.result.experiment.setting for run in runs}),
+        "table": _table(title, groups),
+        "methods": [_method(label, group, problems, notes, base) for label, group in groups],
+    }
+
+
+def _table(title: str, groups: list[tuple[str, list[Run]]]) -> Data:
+    """The comparison: in each column the mean over seeds, with the best marked where it is beyond the noise."""
+    measures: list[tuple[Column, Callable[[Result], float | None]]] = [
+        (Column(name, digits, BETTER.get(metric)), _scaled(metric, scale))
+        for name, (metric, scale, digits) in COLUMNS.items()
+    ]
+    measures += [(Column("ms per step", 2), milliseconds), (Column("seconds", 1), lambda result: result.seconds)]
+    rows = tuple(
+        Row(label, label, tuple(_cell(value, group) for _, value in measures), is_bound=_is_bound(group))
+        for label, group in groups
+    )
+    columns = tuple(column for column, _ in measures)
+    table = with_best(Table("", title, "method", columns, rows))
+    return {
+        "header": ["method", *(column.title for column in columns), "seeds"],
+        "lines": [
+            {
+                "label": row.label,
+                "cells": [
+                    {
+                        "text": mean_and_spread(list(cell.values.values()), 1, column.digits),
+                        "value": _finite(cell.mean),
+                        "best": cell.best,
+                    }
+                    for column, cell in zip(columns, row.cells, strict=True)
+                ],
+                "n_seeds": len(group),
+            }
+            for row, (_, group) in zip(table.rows, groups, strict=True)
+        ],
+    }
+
+
+def _scaled(metric: str, scale: int) -> Callable[[Result], float | None]:
+    return lambda result: None if (found := result.metrics.get(metric)) is None else scale * found
+
+
+def _cell(value: Callable[[Result], float | None], group: list[Run]) -> Cell:
+    measured = {run.seed: value(run.result) for run in group}
+    return Cell({seed: found for seed, found in measured.items() if _finite(found) is not None and found is not None})
+
+
+def _is_bound(group: list[Run]) -> bool:
+    """Whether it learned all tasks at once and so competes with no one."""
+    return group[0].result.experiment.stream.name == "joint"
+
+
+def milliseconds(result: Result) -> float | None:
+    """What a step took on average."""
+    return 1000 * result.seconds / result.n_steps if result.n_steps > 0 else None
+
+
+def _method(label: str, group: list[Run], problems: list[str], notes: list[str], base: Path) -> Data:
+    """What is drawn of one line of the comparison; curves are over tasks, with the mean and deviation over seeds."""
+    curves_by_seed = [_curves(run, problems) for run in group]
+    matrices = [run.result.accuracies for run in group]
+    return {
+        "label": label,
+        "is_bound": _is_bound(group),
+        "runs": [_run(run, base) for run in group],
+        "mean_accuracies": [
+            [_finite(_mean([m[t][j] for m in matrices])) for j in range(len(matrices[0][0]))]
+            for t in range(len(matrices[0]))
+        ]
+        if len({(len(m), len(m[0])) for m in matrices}) == 1
+        else None,
+        "curves": {name: _over_seeds([curves[name] for curves in curves_by_seed]) for name in curves_by_seed[0]},
+        "cost": _over_seeds([[_finite(milliseconds(run.result))] for run in group]),
+        "accuracy": _over_seeds([[_finite(run.result.metrics.get("average_accuracy"))] for run in group]),
+        "record": _recorded(group, problems, notes),
+    }
+
+
+def _run(run: Run, base: Path) -> Data:
+    result = run.result
+    return {
+        "seed": run.seed,
+        "path": str(run.path),
+        "address": quote(Path(os.path.relpath(run.path, base)).as_posix()),
+        "accuracies": [[_finite(a) for a in row] for row in result.accuracies],
+        "metrics": {name: _finite(value) for name, value in result.metrics.items()},
+        "n_steps": result.n_steps,
+        "seconds": _finite(result.seconds),
+        "seconds_testing": _finite(result.seconds_testing),
+        "memory_samples": result.memory_samples,
+        "memory_bytes": result.memory_bytes,
+        "n_parameters": result.n_parameters,
+    }
+
+
+def _curves(run: Run, problems: list[str]) -> dict[str, Curve]:
+    """By name, a number for each task learned.
+
+    `average` is A_t and `learned` is a_tt. `first_moved` and `old_moved` are how far the first task, and the old ones
+    on average, are from where they were; `nearest_apart` and `mean_apart` how far the two nearest, and all, are apart.
+    """
+    result = run.result
+    matrix = result.matrix
+    n_learned = len(matrix)
+    curves: dict[str, Curve] = {
+        "average": [_finite(metrics.average_accuracy(matrix, t)) for t in range(n_learned)],
+        "learned": [_finite(a) for a in np.diagonal(matrix)] if matrix.shape[0] == matrix.shape[1] else [],
+    }
+    moved, apart = result.moved, result.apart
+    if not _drift_fits(result):
+        problems.append(f"{run.path} has numbers of drift that do not fit its tasks, which are left out")
+        moved, apart = [], []
+    between = [[gap for row in gaps for gap in row] for gaps in apart]
+    return curves | {
+        "first_moved": [_finite(distances[0]) for distances in moved],
+        "old_moved": [_finite(_mean(distances[:-1])) for distances in moved],
+        "nearest_apart": [_finite(min(gaps, default=None)) for gaps in between],
+        "mean_apart": [_finite(_mean(gaps)) for gaps in between],
+    }
+
+
+def _drift_fits(result: Result) -> bool:
+    if not result.moved and not result.apart:
+        return True
+    rows = [[0.0] * (t + 1) for t in range(len(result.accuracies))]
+    return [len(row) for row in result.moved] == [len(row) for row in rows] and [
+        [len(gaps) for gaps in task] for task in result.apart
+    ] == [list(range(len(row))) for row in rows]
+
+
+def _over_seeds(curves: Sequence[Curve]) -> dict[str, Curve]:
+    """The mean and population standard deviation at each place, of what was measured there."""
+    places = [[c[i] for c in curves if i < len(c)] for i in range(max(len(c) for c in curves))]
+    known = [[value for value in place if value is not None] for place in places]
+    return {
+        "mean": [_finite(_mean(values)) for values in known],
+        "deviation": [_finite(float(np.std(values))) if values else None for values in known],
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _finite(value: float | None) -> float | None:
+    """The number, or None where JSON has none for it."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _recorded(group: list[Run], problems: list[str], notes: list[str]) -> Data | None:
+    """What the first run of a line that left a record has in it; of one seed, since a map takes seconds."""
+    for run in group:
+        path = run.path.with_name(RECORD)
+        if not path.exists():
+            continue
+        try:
+            record = read_record(path)
+        except (OSError, ValueError) as error:
+            problems.append(str(error))
+            continue
+        if record.digest != run.result.experiment.digest:
+            problems.append(f"{path} is the record of another run than the result beside it")
+            continue
+        return {
+            "seed": run.seed,
+            "first_moved": _curves(run, [])["first_moved"],
+            "map": _map(record, notes),
+            "memory": None if record.memory is None else _memory(record.memory, record.n_steps),
+        }
+    return None
+
+
+def _map(record: Record, notes: list[str]) -> Data | None:
+    """Whole numbers from 0 to MAP_SIZE, by task and sample, as far apart in one direction as in the other."""
+    if record.features is None:
+        return None
+    try:
+        places = drift_map(record.features.numpy())
+    except ImportError:
+        notes.append(NO_MAP)
+        return None
+    if places is None:
+        return None
+    low, high = places.min(axis=(0, 1)), places.max(axis=(0, 1))
+    middle, reach = (low + high) / 2, max(float((high - low).max()), 1e-12)
+    scaled = np.rint(MAP_SIZE * ((places - middle) / reach + 0.5)).astype(int)
+    return {"places": scaled.tolist(), "y": record.y.tolist(), "share": _finite(record.share)}
+
+
+def _memory(memory: StoredSamples, n_steps: int) -> Data:
+    """`samples` are of the thumbnails; an age is in batches since the sample came, None if that is not known."""
+    ages = [None if step < 0 else n_steps - 1 - step for step in memory.step.tolist()]
+    distances = (
+        None if memory.distance is None else [_finite(float(f"{d:.4g}")) for d in memory.distance.double().tolist()]
+    )
+    y, task = memory.y.tolist(), memory.task.tolist()
+    counts: dict[tuple[int, int], int] = {}
+    for key in zip(task, y, strict=True):
+        counts[key] = counts.get(key, 0) + 1
+    return {
+        "n": len(y),
+        "n_steps": n_steps,
+        "counts": [[*key, n] for key, n in sorted(counts.items())],
+        "ages": ages,
+        "distances": distances,
+        "sprite": None if memory.thumbnails is None else _sprite(memory.thumbnails.numpy()),
+        "samples": [
+            {"y": y[i], "task": task[i], "age": ages[i], "distance": distances[i] if distances else None}
+            for i in memory.shown.tolist()
+        ],
+    }
+
+
+def _sprite(thumbnails: Any) -> Data:
+    """The thumbnails (k, height, width, channels) in one picture, row by row."""
+    k, height, width, n_channels = thumbnails.shape
+    n_rows = -(-k // SPRITE_COLUMNS)
+    sheet = np.zeros((n_rows * SPRITE_COLUMNS, height, width, n_channels), np.uint8)
+    sheet[:k] = thumbnails
+    sheet = sheet.reshape(n_rows, SPRITE_COLUMNS, height, width, n_channels).swapaxes(1, 2)
+    pixels = sheet.reshape(n_rows * height, SPRITE_COLUMNS * width, n_channels)
+    file = io.BytesIO()
+    Image.fromarray(pixels[..., 0] if n_channels == 1 else pixels).save(file, "PNG", optimize=True)
+    png = base64.b64encode(file.getvalue()).decode("ascii")
+    return {"png": png, "width": width, "height": height, "columns": SPRITE_COLUMNS}

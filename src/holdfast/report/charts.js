@@ -100,10 +100,11 @@ function extentOf(values, { floor = -Infinity, ceiling = Infinity } = {}) {
 function frame(width, height, { x, y, label, xLabel, yLabel, xTicks }) {
   const yTicks = ticksFor(...y, Math.max(3, Math.round(height / 55)));
   const longest = Math.max(...yTicks.ticks.map((tick) => yTicks.text(tick).length));
-  const box = { left: 16 + 10 + 7.2 * longest, right: width - 12, top: 10, bottom: height - 40 };
+  const box = { left: 22 + 10 + 7.2 * longest, right: width - 12, top: 10, bottom: height - 40 };
+  const within = (value, [low, high]) => (Math.min(high, Math.max(low, value)) - low) / (high - low); // a band may reach out
   const place = {
-    x: (value) => box.left + ((value - x[0]) / (x[1] - x[0])) * (box.right - box.left),
-    y: (value) => box.bottom - ((value - y[0]) / (y[1] - y[0])) * (box.bottom - box.top),
+    x: (value) => box.left + within(value, x) * (box.right - box.left),
+    y: (value) => box.bottom - within(value, y) * (box.bottom - box.top),
   };
   const svg = shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   for (const tick of yTicks.ticks) {

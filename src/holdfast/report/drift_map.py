@@ -24,11 +24,11 @@ def drift_map(features: NDArray[Any]) -> Array | None:
     """
     from openTSNE import TSNE
 
-    when_learned, *later = features.astype(np.float64)
-    if len(when_learned) < FEWEST_SAMPLES or not np.ptp(when_learned, axis=0).any():
+    when_learned, later = features[0].astype(np.float64), features[1:].astype(np.float64)
+    n, d = when_learned.shape
+    if n < FEWEST_SAMPLES or not np.ptp(when_learned, axis=0).any():
         return None
-    fitted = TSNE(perplexity=min(30, (len(when_learned) - 1) / 3), neighbors="exact", n_jobs=1, random_state=0).fit(
-        when_learned
-    )
-    placed = [fitted.transform(each) for each in later]
-    return np.stack([fitted, *placed]).astype(np.float64)  # after placing, the first of which shifts the whole map
+    fitted = TSNE(perplexity=min(30, (n - 1) / 3), neighbors="exact", n_jobs=1, random_state=0).fit(when_learned)
+    placed = fitted.transform(later.reshape(-1, d)) if len(later) else np.empty((0, 2))
+    # Only now, since placing shifts the whole map the first time.
+    return np.concatenate([fitted, placed]).reshape(-1, n, 2).astype(np.float64)

@@ -22,13 +22,14 @@ ALLOWED = {
     "experiments": {"learner", "build", "methods", "memory", "streams", "core"},
     "report": {"experiments", "build"},
     "_data_commands": {"streams"},
-    "_paper_command": {"report", "experiments", "build", "methods", "core"},
+    "_paper_command": {"_command_line", "_running", "report", "experiments", "build"},
     "_report_command": {"report", "experiments"},
-    "_command_line": {"experiments", "build"},
+    "_command_line": {"experiments", "build", "methods", "core"},
+    "_running": {"_command_line", "experiments"},
     "_sweep_command": {"_command_line", "experiments"},
     "cli": {
-        *("_command_line", "_data_commands", "_paper_command", "_report_command", "_sweep_command"),
-        *("experiments", "build", "methods", "core", "holdfast"),
+        *("_command_line", "_data_commands", "_paper_command", "_report_command", "_running", "_sweep_command"),
+        *("experiments", "build", "holdfast"),
     },
     "__main__": {"cli"},
     "holdfast": {"learner"},  # __init__.py

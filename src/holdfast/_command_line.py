@@ -17,11 +17,16 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.build import Unknown
+from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Recipe, parse_changes
-from holdfast.experiments.results import Result
+from holdfast.experiments.results import Refused, Result
 from holdfast.experiments.run import Interrupted
 from holdfast.experiments.tables import comparison
+from holdfast.methods._base import Diverged
+
+# What a command answers with a sentence instead of a traceback.
+FAILURES = (OSError, ValueError, Refused, CorruptCheckpoint, Diverged, MemoryError)
 
 # A pipe has no width: a table is not cut there to fit 80 columns.
 out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 240)

@@ -8,19 +8,19 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Protocol, TextIO, cast, get_args
+from typing import Annotated, TextIO, cast, get_args
 
 import torch
 import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from holdfast._command_line import FAILURES, Data, Device, OutFolder, Threads
+from holdfast._running import run_all
 from holdfast.build import check_name
-from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Size
-from holdfast.experiments.results import Refused, Result, ResultStore, write_text
-from holdfast.methods._base import Diverged
+from holdfast.experiments.results import ResultStore, write_text
 from holdfast.report.page import results_page
 from holdfast.report.paper import chosen_tables, make_table, missing_experiments, paper_tables, stored_runs
 from holdfast.report.rendering import RENDERERS, Grid, as_csv, numbers, terminal, verdicts
@@ -31,74 +31,62 @@ FORMATS = ["terminal", "csv", *RENDERERS]
 GridOf = Callable[[Table], Grid]
 
 
-class RunAll(Protocol):
-    """Runs experiments in turn and shows how far they are."""
+def paper_command(
+    table: Annotated[str | None, typer.Argument(help="table-1 to table-8, or all; else they are listed.")] = None,
+    stored: Annotated[Path | None, typer.Option("--from", help="Read results here, not from --out.")] = None,
+    out_folder: OutFolder = Path("runs"),
+    size: Annotated[str, typer.Option(help="cpu (what one machine can run) or full.")] = "cpu",
+    style: Annotated[str, typer.Option("--format", help=", ".join(FORMATS) + ".")] = "terminal",
+    to: Annotated[Path | None, typer.Option(help="Write into this file instead of printing.")] = None,
+    only_verdicts: Annotated[
+        bool, typer.Option("--verdicts", help="Say of each number whether it is reproduced, or why not.")
+    ] = False,
+    run: Annotated[bool, typer.Option("--run", help="First run what is missing.")] = False,
+    data: Data = None,
+    device: Device = "cpu",
+    threads: Threads = 1,
+) -> None:
+    """The paper's tables with our numbers beside; what was not run is a dash."""
+    check_name(size, list(get_args(Size)), among="the sizes of a table")
+    check_name(style, FORMATS, among="the formats of a table")
+    if table is None and not only_verdicts:
+        _list()
+        return
+    chosen, sized = chosen_tables(table or "all"), cast(Size, size)
+    folders = [folder for folder in (stored, out_folder if run or stored is None else None) if folder is not None]
+    all_ran = True
+    if run:
+        torch.set_num_threads(threads)
+        out_folder.mkdir(parents=True, exist_ok=True)
+        quiet = style != "terminal" and to is None  # a document is printed, and nothing else
+        for each in chosen:
+            missing = missing_experiments(each, stored_runs(folders), sized)
+            all_ran &= _run_each(missing, ResultStore(out_folder), data=data, device=device, quiet=quiet)
+    runs = stored_runs(folders)
+    tables = [make_table(each, runs, sized) for each in chosen]
+    _give(
+        tables,
+        style,
+        to,
+        grid_of=verdicts if only_verdicts else numbers,
+        is_page=table == "all" and not only_verdicts,
+    )
+    if not all_ran:
+        raise typer.Exit(1)
 
-    def __call__(
-        self,
-        experiments: list[Experiment],
-        store: ResultStore,
-        data: Path | None,
-        device: str,
-        checkpoint_seconds: float,
-        *,
-        fresh: bool,
-        quiet: bool,
-    ) -> list[Result]: ...
 
-
-def add_to(app: typer.Typer, run_all: RunAll) -> None:
-    """Add the command to `app`; what is missing is run by `run_all`."""
-
-    @app.command()
-    def paper(
-        table: Annotated[str | None, typer.Argument(help="table-1 to table-8, or all; else they are listed.")] = None,
-        stored: Annotated[Path | None, typer.Option("--from", help="Read results here, not from --out.")] = None,
-        out: Annotated[Path, typer.Option("--out", help="The folder that runs go to.")] = Path("runs"),
-        size: Annotated[str, typer.Option(help="cpu (what one machine can run) or full.")] = "cpu",
-        style: Annotated[str, typer.Option("--format", help=", ".join(FORMATS) + ".")] = "terminal",
-        to: Annotated[Path | None, typer.Option(help="Write into this file instead of printing.")] = None,
-        only_verdicts: Annotated[
-            bool, typer.Option("--verdicts", help="Say of each number whether it is reproduced, or why not.")
-        ] = False,
-        run: Annotated[bool, typer.Option("--run", help="First run what is missing.")] = False,
-        data: Annotated[Path | None, typer.Option(help="Where the data sets are; else HOLDFAST_DATA.")] = None,
-        device: Annotated[str, typer.Option(help="Where to learn.")] = "cpu",
-        threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
-    ) -> None:
-        """The paper's tables with our numbers beside; what was not run is a dash."""
-        check_name(size, list(get_args(Size)), among="the sizes of a table")
-        check_name(style, FORMATS, among="the formats of a table")
-        if table is None and not only_verdicts:
-            _list()
-            return
-        chosen, sized = chosen_tables(table or "all"), cast(Size, size)
-        folders = [folder for folder in (stored, out if run or stored is None else None) if folder is not None]
-        failed = False
-        if run:
-            torch.set_num_threads(threads)
-            out.mkdir(parents=True, exist_ok=True)
-            store = ResultStore(out)
-            quiet = style != "terminal" and to is None  # a document is printed, and nothing else
-            for each in chosen:
-                for experiment in missing_experiments(each, stored_runs(folders), sized):
-                    try:
-                        run_all([experiment], store, data, device, 60, fresh=False, quiet=quiet)
-                    except (OSError, ValueError, Refused, CorruptCheckpoint, Diverged, MemoryError) as error:
-                        label = f"{experiment.benchmark} {experiment.row} seed {experiment.seed}"
-                        warnings.warn(f"{label} was not run to its end: {error}", stacklevel=1)
-                        failed = True
-        runs = stored_runs(folders)
-        tables = [make_table(each, runs, sized) for each in chosen]
-        _give(
-            tables,
-            style,
-            to,
-            grid_of=verdicts if only_verdicts else numbers,
-            is_page=table == "all" and not only_verdicts,
-        )
-        if failed:
-            raise typer.Exit(1)
+def _run_each(
+    experiments: list[Experiment], store: ResultStore, *, data: Path | None, device: str, quiet: bool
+) -> bool:
+    """Run what a table lacks; what fails is named in a warning and leaves its cell empty. Whether all of it ran."""
+    all_ran = True
+    for experiment in experiments:
+        try:
+            run_all([experiment], store, data=data, device=device, quiet=quiet)
+        except FAILURES as error:
+            warnings.warn(f"{experiment.label} was not run to its end: {error}", stacklevel=1)
+            all_ran = False
+    return all_ran
 
 
 def _list() -> None:

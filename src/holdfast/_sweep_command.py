@@ -34,7 +34,6 @@ from holdfast._command_line import (
     stop_on_signal,
     text_table,
 )
-from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.ray_sweep import ray_sweep
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.results import ResultStore
@@ -86,7 +85,7 @@ def sweep_command(
     if report.failures:
         err.print(f"{len(report.failures)} of {len(report.results) + len(report.failures)} runs failed:")
         for failure in report.failures:
-            err.print(f"  {_label(failure.experiment)}: {failure.reason}", markup=False)
+            err.print(f"  {failure.experiment.label}: {failure.reason}", markup=False)
         raise typer.Exit(1)
 
 
@@ -108,7 +107,7 @@ class _Watcher:
             self.live.stop()
 
     def said(self, job: Job, text: str) -> None:
-        self._print(f"{_label(job.experiment)}: {text}")
+        self._print(f"{job.experiment.label}: {text}")
 
     def showed(self, jobs: Sequence[Job], seconds_left: float | None) -> None:
         n_done = sum(not job.is_open for job in jobs)
@@ -134,7 +133,7 @@ def _overview(jobs: Sequence[Job], seconds_left: float | None) -> Group:
         per_step = job.seconds_per_step
         rows.append(
             [
-                _label(job.experiment),
+                job.experiment.label,
                 f"{moment.task + 1}/{moment.n_tasks}",
                 f"{moment.step:,}/{moment.n_steps:,}",
                 "" if moment.accuracy is None else f"{100 * moment.accuracy:.1f}",
@@ -164,10 +163,6 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def _label(experiment: Experiment) -> str:
-    return f"{experiment.benchmark} {experiment.row} seed {experiment.seed}"
 
 
 def _failed_as_json(failure: Failure, store: ResultStore) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pkgutil
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -49,8 +50,13 @@ class Unknown(ValueError):
 
 def names(kind: Kind) -> list[str]:
     """The names of everything of a kind: its files."""
-    folder = importlib.import_module(FOLDERS[kind])
-    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if module.name[0] != "_")
+    return list(_files(FOLDERS[kind]))
+
+
+@cache
+def _files(folder: str) -> tuple[str, ...]:
+    path = importlib.import_module(folder).__path__
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(path) if module.name[0] != "_"))
 
 
 def find(kind: Kind, name: str) -> type[Any]:

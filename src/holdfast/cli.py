@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 import warnings
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import torch
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from holdfast import __version__, _data_commands, _paper_command, _report_command, _sweep_command
 from holdfast._command_line import (
+    FAILURES,
     Changes,
     Data,
     Device,
@@ -37,17 +36,13 @@ from holdfast._command_line import (
     err,
     out,
     print_json,
-    stop_on_signal,
     text_table,
 )
+from holdfast._running import run_all
 from holdfast.build import FOLDERS, Kind, Unknown, check_name, find, names
-from holdfast.core.checkpoint import CorruptCheckpoint
-from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import load_recipe, recipe_names
-from holdfast.experiments.results import Refused, Result, ResultStore, read_result
-from holdfast.experiments.run import Moment, run
+from holdfast.experiments.results import Result, ResultStore, read_result
 from holdfast.experiments.tables import comparison, drift_rows, markdown, matrix_rows
-from holdfast.methods._base import Diverged
 
 app = typer.Typer(
     help="Online continual learning: learn a stream once, in bounded memory, and do not forget.",
@@ -57,6 +52,7 @@ app = typer.Typer(
 )
 app.add_typer(_data_commands.app, name="data")
 app.command("sweep")(_sweep_command.sweep_command)
+app.command("paper")(_paper_command.paper_command)
 app.command("report")(_report_command.report_command)
 
 
@@ -81,7 +77,16 @@ def run_command(
     torch.set_num_threads(threads)
     experiment = load_recipe(recipe).experiment(method, seed=seed, changes=all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    (result,) = _run_all([experiment], store, data, device, checkpoint_every, fresh=fresh, quiet=as_json, record=record)
+    (result,) = run_all(
+        [experiment],
+        store,
+        data=data,
+        device=device,
+        checkpoint_seconds=checkpoint_every,
+        fresh=fresh,
+        record=record,
+        quiet=as_json,
+    )
     folder = store.folder(experiment)
     if as_json:
         print_json(as_document(result, folder))
@@ -111,7 +116,16 @@ def compare(
     loaded = load_recipe(recipe)
     experiments = all_experiments(loaded, methods, seeds, all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    results = _run_all(experiments, store, data, device, checkpoint_every, fresh=fresh, quiet=as_json, record=record)
+    results = run_all(
+        experiments,
+        store,
+        data=data,
+        device=device,
+        checkpoint_seconds=checkpoint_every,
+        fresh=fresh,
+        record=record,
+        quiet=as_json,
+    )
     if as_json:
         print_json([as_document(result, store.folder(result.experiment)) for result in results])
         return
@@ -181,7 +195,7 @@ def main() -> None:
         app()
     except Unknown as error:
         _fail(error, code=2)
-    except (OSError, ValueError, Refused, CorruptCheckpoint, Diverged, MemoryError) as error:
+    except FAILURES as error:
         _fail(error, code=1)
 
 
@@ -190,100 +204,9 @@ def _fail(error: BaseException, *, code: int) -> None:
     sys.exit(code)
 
 
-def _run_all(
-    experiments: list[Experiment],
-    store: ResultStore,
-    data: Path | None,
-    device: str,
-    checkpoint_seconds: float,
-    *,
-    fresh: bool,
-    quiet: bool,
-    record: bool = False,
-) -> list[Result]:
-    results = []
-    with stop_on_signal() as stop:
-        for experiment in experiments:
-            label = f"{experiment.benchmark} {experiment.row} seed {experiment.seed}"
-            if not fresh and store.load(experiment):
-                if not quiet:
-                    out.print(f"{label}: finished before, skipped ({store.folder(experiment)})")
-                results.append(run(experiment, store, record=record))
-                continue
-            with _Watcher(label, quiet=quiet) as watcher:
-                results.append(
-                    run(
-                        experiment,
-                        store,
-                        data=data,
-                        device=device,
-                        checkpoint_seconds=checkpoint_seconds,
-                        fresh=fresh,
-                        record=record,
-                        watcher=watcher,
-                        stop=stop,
-                    )
-                )
-    return results
-
-
-class _Watcher:
-    """Prints what a run is about to do, and a bar while it runs, on a terminal."""
-
-    def __init__(self, label: str, *, quiet: bool) -> None:
-        self.label = label
-        self.quiet = quiet
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[accuracy]}"),
-            console=err,
-            transient=True,
-            disable=quiet or not err.is_terminal,
-        )
-        self.line: TaskID | None = None
-        self.shown_at = 0.0
-        self.begun_at = (0.0, 0)  # seconds, steps
-
-    def __enter__(self) -> _Watcher:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def begin(self, facts: dict[str, str], moment: Moment) -> None:
-        if not self.quiet:
-            out.print(self.label)
-            for name, text in facts.items():
-                out.print(f"  {name:<13}{text}", markup=False)
-            if moment.step:
-                out.print(f"  {'continued':<13}from step {moment.step:,} of {moment.n_steps:,}")
-        self.begun_at = (time.monotonic(), moment.step)
-        self.line = self.bar.add_task(self.label, total=moment.n_steps, completed=moment.step, rate="", accuracy="")
-        self.bar.start()
-
-    def step(self, moment: Moment) -> None:
-        now = time.monotonic()
-        if self.bar.disable or self.line is None or (now - self.shown_at < 0.1 and moment.step < moment.n_steps):
-            return
-        self.shown_at = now
-        seconds, steps = now - self.begun_at[0], moment.step - self.begun_at[1]
-        accuracy = "" if moment.accuracy is None else f"A {100 * moment.accuracy:.1f} %"
-        self.bar.update(
-            self.line,
-            completed=moment.step,
-            description=f"{self.label} task {moment.task + 1}/{moment.n_tasks}",
-            rate=f"{steps / seconds:,.0f} steps/s" if seconds else "",
-            accuracy=accuracy,
-        )
-
-
 def _show_one(result: Result) -> None:
     experiment = result.experiment
-    out.print(f"{experiment.benchmark} {experiment.row} seed {experiment.seed} ({experiment.digest})")
+    out.print(f"{experiment.label} ({experiment.digest})")
     for name, value in experiment.model_dump(mode="json").items():
         out.print(f"  {name:<13}{json.dumps(value)}", markup=False)
     out.print(f"  {'versions':<13}{json.dumps(result.versions)}", markup=False)
@@ -303,6 +226,3 @@ def _numbers(result: Result) -> str:
 def _first_sentence(found: type[Any]) -> str:
     first = (found.__doc__ or "").strip().split("\n\n")[0]
     return " ".join(first.split())
-
-
-_paper_command.add_to(app, _run_all)  # here, since it runs as the commands above do

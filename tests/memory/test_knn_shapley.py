@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,10 +9,9 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from holdfast.core.batch import Batch
-from holdfast.memory.knn_shapley import EMBED_SIZE, balanced_order, class_numbers, embedded, knn_shapley
+from holdfast.memory.knn_shapley import balanced_order, class_numbers, knn_shapley
 from holdfast.memory.storage import Memory
 
-from ..methods.small import small_model
 from .shapley_by_hand import shapley_by_hand, worth
 
 
@@ -87,9 +85,3 @@ def test_classes_have_the_same_number_only_if_class_and_task_are_the_same(keys: 
     numbers = class_numbers(task, y).tolist()
     assert len(set(zip(keys, numbers, strict=True))) == len(set(keys)) == len(set(numbers))
     assert set(numbers) == set(range(len(set(keys))))
-
-
-@pytest.mark.parametrize("n", [1, EMBED_SIZE, EMBED_SIZE + 1])
-def test_features_are_the_models_however_many_samples_there_are(n: int):
-    model, x = small_model(), torch.randn(n, 3, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(embedded(model, x), model.embed(x))

@@ -56,11 +56,11 @@ class WeightAverage(Stateful):
                 tensor.data = own
 
     def _fit(self, now: list[Tensor]) -> None:
-        """Follow the weights in shape and layout: rows that the head has grown enter as they are."""
+        """Follow the weights in shape, layout and device: rows that the head has grown enter as they are."""
         for i, (average, tensor) in enumerate(zip(self.tensors, now, strict=True)):
             if average.shape != tensor.shape:
-                self.tensors[i] = torch.cat([average, tensor.detach()[len(average) :]])
-            elif average.stride() != tensor.stride():  # read from a file, where all lie alike
+                self.tensors[i] = torch.cat([average.to(tensor.device), tensor.detach()[len(average) :]])
+            elif (average.stride(), average.device) != (tensor.stride(), tensor.device):  # read from a file
                 self.tensors[i] = torch.empty_like(tensor).copy_(average).detach()
 
 

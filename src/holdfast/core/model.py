@@ -14,6 +14,7 @@ from holdfast.core.batch import Batch
 from holdfast.core.classes import SeenClasses, Setting
 
 HeadKind = Literal["linear", "cosine"]
+EMBED_SIZE = 256  # samples at once, so that a whole memory can be embedded
 
 
 class Head(nn.Module):
@@ -134,7 +135,7 @@ class Model(nn.Module):
     def embed(self, x: Tensor) -> Tensor:
         """(n, n_features) features without gradient, as when predicting: no batch statistics change."""
         with predicting(self):
-            return self.features(x)
+            return torch.cat([self.features(part) for part in torch.split(x, EMBED_SIZE)])
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"seen": self.seen.state_dict(), "rng": self.head.rng.get_state()}

@@ -33,7 +33,7 @@ def size_of(experiment: Experiment) -> Size:
     """The size of an experiment, as far as its settings tell."""
     replay_size, n_steps = (float(_option(experiment, name)) for name in ("replay_size", "steps_per_batch"))
     return Size(
-        kind=experiment.model_copy(update={"seed": 0}).digest,
+        kind=experiment.kind,
         stream=experiment.stream.model_dump_json(),
         weight=max(n_steps, 1) * (1 + replay_size / experiment.batch_size),
     )

@@ -31,6 +31,16 @@ class Experiment(LearnerSettings):
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     @property
+    def kind(self) -> str:
+        """The same for experiments that differ in the seed only, which are averaged."""
+        return self.model_copy(update={"seed": 0}).digest
+
+    @property
+    def label(self) -> str:
+        """What it is called where it is spoken of."""
+        return f"{self.benchmark} {self.row} seed {self.seed}"
+
+    @property
     def path(self) -> str:
         """Where its results go below a folder of results."""
         return f"{self.benchmark}/{self.row}/{self.seed}-{self.digest}"

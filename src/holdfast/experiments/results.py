@@ -53,6 +53,10 @@ class Result(BaseModel):
         return np.array(self.accuracies, dtype=np.float64)
 
     @property
+    def milliseconds_per_step(self) -> float | None:
+        return 1000 * self.seconds / self.n_steps if self.n_steps > 0 else None
+
+    @property
     def metrics(self) -> dict[str, float]:
         return metrics.summary(self.matrix)
 

@@ -20,6 +20,13 @@ COLUMNS = {
 Rows = tuple[list[str], list[list[str]]]  # a header and lines
 
 
+def measured(result: Result, column: str) -> float | None:
+    """What a column of COLUMNS shows of a result, in its unit; None where the run does not have it."""
+    metric, scale, _ = COLUMNS[column]
+    found = result.metrics.get(metric)
+    return None if found is None else scale * found
+
+
 def comparison(results: list[Result]) -> Rows:
     """A line for each row of the benchmark: mean and, over several seeds, population standard deviation."""
     header = ["method", *COLUMNS, "seconds", "seeds"]
@@ -37,8 +44,7 @@ def grouped(results: list[Result]) -> list[tuple[str, list[Result]]]:
     by_row: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         # Runs of one row that differ in more than the seed are not averaged.
-        same = result.experiment.model_copy(update={"seed": 0}).digest
-        by_row.setdefault((result.experiment.row, same), []).append(result)
+        by_row.setdefault((result.experiment.row, result.experiment.kind), []).append(result)
     named = []
     for (row, _), group in by_row.items():
         rivals = [others[0].experiment for (name, _), others in by_row.items() if name == row]

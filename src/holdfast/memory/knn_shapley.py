@@ -5,10 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from holdfast.core.model import Model
 from holdfast.memory.storage import Memory
-
-EMBED_SIZE = 256  # samples whose features are taken at once
 
 
 def knn_shapley(features: Tensor, y: Tensor, *, eval_features: Tensor, eval_y: Tensor, k: int) -> Tensor:
@@ -57,8 +54,3 @@ def balanced_order(memory: Memory) -> Tensor:
     turn = torch.empty_like(number)
     turn[by_class] = torch.arange(len(number)) - first[number[by_class]]
     return shuffled[turn.argsort(stable=True)].to(memory.device)
-
-
-def embedded(model: Model, x: Tensor) -> Tensor:
-    """(n, n_features) features of any number of samples."""
-    return torch.cat([model.embed(part) for part in torch.split(x, EMBED_SIZE)])

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -21,8 +20,6 @@ from holdfast.core.state import Stateful
 from holdfast.memory.retrieval._base import Retrieval
 from holdfast.memory.selection._base import Selection
 from holdfast.memory.storage import Memory
-
-EMBED_SIZE = 256  # stored samples whose features are taken at once
 
 
 class Diverged(ArithmeticError):
@@ -150,5 +147,4 @@ class ReplayMethod(Method):
         if not len(self.memory):
             return
         slots = (self.memory.task == task).nonzero().flatten()
-        for part in torch.split(slots, EMBED_SIZE):
-            self.memory.rewrite_extra("feature", part, self.model.embed(self.memory.x[part]))
+        self.memory.rewrite_extra("feature", slots, self.model.embed(self.memory.x[slots]))

@@ -15,7 +15,7 @@ from holdfast.core.model import HeadKind, predicting
 from holdfast.losses.contrastive_margin import contrastive_margin_loss, paired_margin_loss
 from holdfast.losses.distillation import distillation_loss
 from holdfast.memory.selection.centroid import Centroid
-from holdfast.methods._base import EMBED_SIZE, ReplayMethod
+from holdfast.methods._base import ReplayMethod
 
 Against = Literal["task", "seen"]
 
@@ -171,5 +171,4 @@ class DRR(ReplayMethod):
             return class_means(centres, classes, n_classes, n_seen)
         if not len(self.memory):
             return torch.zeros_like(self.model.head.weight)
-        features = torch.cat([self.model.features(part) for part in torch.split(self.memory.x, EMBED_SIZE)])
-        return class_means(features, self.memory.y, n_classes)
+        return class_means(self.model.embed(self.memory.x), self.memory.y, n_classes)

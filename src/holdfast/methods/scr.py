@@ -14,7 +14,6 @@ from holdfast.losses.contrastive import contrastive_loss
 from holdfast.memory.selection.gradient_diversity import GradientDiversity
 from holdfast.methods._base import ReplayMethod
 
-EMBED_SIZE = 256  # stored samples whose features are taken at once
 MAX_PROJECTION = 65_536  # numbers; more is more likely a mistake
 
 
@@ -90,10 +89,9 @@ class SCR(ReplayMethod):
         """(k, n_features) the mean of each class of each task in memory, and (k,) its class."""
         if not len(self.memory):
             return self.model.head.weight[:0], torch.zeros(0, dtype=torch.int64, device=self.model.device)
-        features = torch.cat([self.model.features(part) for part in torch.split(self.memory.x, EMBED_SIZE)])
         pairs = torch.stack([self.memory.task, self.memory.y])
         keys, key_of_sample = torch.unique(pairs, dim=1, return_inverse=True)
-        return class_means(features, key_of_sample, keys.shape[1]), keys[1]
+        return class_means(self.model.embed(self.memory.x), key_of_sample, keys.shape[1]), keys[1]
 
     def _new_projector(self, n_out: int) -> nn.Module:
         """features → as many → n_out, with torch's first weights of a linear layer, but drawn from `rng`."""

@@ -8,6 +8,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +19,7 @@ from PIL import Image
 from holdfast.experiments import metrics
 from holdfast.experiments.record import RECORD, Record, StoredSamples, read_record
 from holdfast.experiments.results import Result
-from holdfast.experiments.tables import COLUMNS, grouped, mean_and_spread
+from holdfast.experiments.tables import COLUMNS, grouped, mean_and_spread, measured
 from holdfast.report.drift_map import drift_map
 from holdfast.report.paper import BETTER, stored_runs
 from holdfast.report.tables import Cell, Column, Row, Run, Table, with_best
@@ -100,10 +101,11 @@ def _section(title: str, runs: list[Run], problems: list[str], notes: list[str],
 def _table(title: str, groups: list[tuple[str, list[Run]]]) -> Data:
     """The comparison: in each column the mean over seeds, with the best marked where it is beyond the noise."""
     measures: list[tuple[Column, Callable[[Result], float | None]]] = [
-        (Column(name, digits, BETTER.get(metric)), _scaled(metric, scale))
-        for name, (metric, scale, digits) in COLUMNS.items()
+        (Column(name, digits, BETTER.get(metric)), partial(measured, column=name))
+        for name, (metric, _, digits) in COLUMNS.items()
     ]
-    measures += [(Column("ms per step", 2), milliseconds), (Column("seconds", 1), lambda result: result.seconds)]
+    measures += [(Column("ms per step", 2), lambda result: result.milliseconds_per_step)]
+    measures += [(Column("seconds", 1), lambda result: result.seconds)]
     rows = tuple(
         Row(label, label, tuple(_cell(value, group) for _, value in measures), is_bound=_is_bound(group))
         for label, group in groups
@@ -130,23 +132,14 @@ def _table(title: str, groups: list[tuple[str, list[Run]]]) -> Data:
     }
 
 
-def _scaled(metric: str, scale: int) -> Callable[[Result], float | None]:
-    return lambda result: None if (found := result.metrics.get(metric)) is None else scale * found
-
-
 def _cell(value: Callable[[Result], float | None], group: list[Run]) -> Cell:
-    measured = {run.seed: value(run.result) for run in group}
-    return Cell({seed: found for seed, found in measured.items() if _finite(found) is not None and found is not None})
+    by_seed = {run.seed: value(run.result) for run in group}
+    return Cell({seed: found for seed, found in by_seed.items() if _finite(found) is not None and found is not None})
 
 
 def _is_bound(group: list[Run]) -> bool:
     """Whether it learned all tasks at once and so competes with no one."""
     return group[0].result.experiment.stream.name == "joint"
-
-
-def milliseconds(result: Result) -> float | None:
-    """What a step took on average."""
-    return 1000 * result.seconds / result.n_steps if result.n_steps > 0 else None
 
 
 def _method(label: str, group: list[Run], problems: list[str], notes: list[str], base: Path) -> Data:
@@ -164,7 +157,7 @@ def _method(label: str, group: list[Run], problems: list[str], notes: list[str],
         if len({(len(m), len(m[0])) for m in matrices}) == 1
         else None,
         "curves": {name: _over_seeds([curves[name] for curves in curves_by_seed]) for name in curves_by_seed[0]},
-        "cost": _over_seeds([[_finite(milliseconds(run.result))] for run in group]),
+        "cost": _over_seeds([[_finite(run.result.milliseconds_per_step)] for run in group]),
         "accuracy": _over_seeds([[_finite(run.result.metrics.get("average_accuracy"))] for run in group]),
         "record": _recorded(group, problems, notes),
     }

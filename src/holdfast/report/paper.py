@@ -17,7 +17,7 @@ from holdfast.experiments.differences import described, differences
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Recipe, Size, load_recipe
 from holdfast.experiments.results import Result, ResultStore
-from holdfast.experiments.tables import COLUMNS
+from holdfast.experiments.tables import COLUMNS, measured
 from holdfast.report.tables import Cell, Column, Row, Run, Table, judge, parse_printed, with_best
 
 BETTER: dict[str, Literal["more", "less"]] = {
@@ -88,16 +88,8 @@ def make_table(paper: PaperTable, runs: list[Run], size: Size) -> Table:
     sources = {name: _Source.load(name, size) for name in paper.recipes}
     measures = [_measure(paper, title) for title in paper.columns]
     rows = [
-        Row(
-            label=label,
-            name=name,
-            cells=tuple(
-                _cell(measure, sources.get(measure.recipe), name, runs, printed, paper.departure)
-                for measure, printed in zip(measures, printed_row, strict=True)
-            ),
-            is_bound=name in paper.bounds,
-        )
-        for label, name, *printed_row in _all_rows(paper, sources)
+        Row(label, name, _cells(paper, measures, sources, name, runs, printed), is_bound=name in paper.bounds)
+        for label, name, *printed in _all_rows(paper, sources)
     ]
     notes = [
         f"{name} in size {size}: {'; '.join(changes)}."
@@ -143,21 +135,12 @@ class _Measure:
 
 def _measure(paper: PaperTable, title: str) -> _Measure:
     if title in paper.milliseconds:
-        return _Measure(Column(title, digits=2), paper.milliseconds[title], _milliseconds, (ANOTHER_MACHINE,))
+        column, recipe = Column(title, digits=2), paper.milliseconds[title]
+        return _Measure(column, recipe, lambda result: result.milliseconds_per_step, (ANOTHER_MACHINE,))
     if title not in COLUMNS:
         return _Measure(Column(title), "", lambda _: None)
-    metric, scale, digits = COLUMNS[title]
-    column = Column(title, digits, better=BETTER[metric])
-
-    def value(result: Result) -> float | None:
-        found = result.metrics.get(metric)
-        return None if found is None else scale * found
-
-    return _Measure(column, paper.recipe, value)
-
-
-def _milliseconds(result: Result) -> float | None:
-    return 1000 * result.seconds / result.n_steps if result.n_steps > 0 else None
+    metric, _, digits = COLUMNS[title]
+    return _Measure(Column(title, digits, better=BETTER[metric]), paper.recipe, lambda result: measured(result, title))
 
 
 @dataclass(frozen=True)
@@ -189,7 +172,7 @@ class _Source:
                 continue
             if expected and any(name.partition(".")[0] == "stream" for name in differences(experiment, expected)):
                 continue
-            groups.setdefault(experiment.model_copy(update={"seed": 0}).digest, []).append(run)
+            groups.setdefault(experiment.kind, []).append(run)
         if not groups:
             return []
 
@@ -242,24 +225,39 @@ def _all_rows(paper: PaperTable, sources: dict[str, _Source]) -> list[list[str]]
     return paper.rows + [[name, name, *["-"] * len(paper.columns)] for name in ours if name not in known]
 
 
-def _cell(measure: _Measure, source: _Source | None, row: str, runs: list[Run], text: str, departure: str) -> Cell:
+def _cells(
+    paper: PaperTable,
+    measures: list[_Measure],
+    sources: dict[str, _Source],
+    row: str,
+    runs: list[Run],
+    printed: list[str],
+) -> tuple[Cell, ...]:
+    found = {name: source.best_runs(row, runs) for name, source in sources.items()}
+    return tuple(
+        _cell(measure, sources.get(measure.recipe), row, found.get(measure.recipe, []), text, paper.departure)
+        for measure, text in zip(measures, printed, strict=True)
+    )
+
+
+def _cell(measure: _Measure, source: _Source | None, row: str, found: list[Run], text: str, departure: str) -> Cell:
+    """A column's value of the runs that were found for the row, beside the `text` that the paper prints."""
     printed = parse_printed(text)
     paper_text = "" if printed or text == "-" else text
-    found = source.best_runs(row, runs) if source else []
-    measured = {run.seed: value for run in found if (value := measure.value(run.result)) is not None}
-    if not measured or source is None:
+    by_seed = {run.seed: value for run in found if (value := measure.value(run.result)) is not None}
+    if not by_seed or source is None:
         return Cell({}, paper=printed, paper_text=paper_text)
     reasons = [departure] if departure else []
     reasons += [*measure.reasons, *departures(source.full, row, found[0])]
-    if len(measured) < len(source.full.seeds):
-        reasons.append(f"{len(measured)} of {len(source.full.seeds)} seeds")
+    if len(by_seed) < len(source.full.seeds):
+        reasons.append(f"{len(by_seed)} of {len(source.full.seeds)} seeds")
     return Cell(
-        values=measured,
-        runs=tuple(run for run in found if run.seed in measured),
+        values=by_seed,
+        runs=tuple(run for run in found if run.seed in by_seed),
         paper=printed,
         paper_text=paper_text,
         departures=departures(source.sized, row, found[0]),
-        verdict=judge(measured, printed, tuple(reasons)) if printed else None,
+        verdict=judge(by_seed, printed, tuple(reasons)) if printed else None,
     )
 
 

@@ -6,7 +6,7 @@ import torch
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
-from holdfast.memory.knn_shapley import balanced_order, embedded, knn_shapley
+from holdfast.memory.knn_shapley import balanced_order, knn_shapley
 from holdfast.memory.retrieval._base import Retrieval, old_slots
 from holdfast.memory.storage import Memory
 
@@ -52,7 +52,7 @@ class Shapley(Retrieval):
         others = order[~is_old[order]][: self.n_candidates]
 
         stored = torch.cat([evaluating, candidates, others])
-        features = embedded(model, torch.cat([memory.x[stored], batch.x]))
+        features = model.embed(torch.cat([memory.x[stored], batch.x]))
         judges, players, new = features.tensor_split([n_evaluating, len(stored)])
         judges_y, players_y = memory.y[stored].tensor_split([n_evaluating])
         cooperative = knn_shapley(players, players_y, eval_features=judges, eval_y=judges_y, k=self.k)

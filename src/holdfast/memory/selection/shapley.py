@@ -7,7 +7,7 @@ from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
-from holdfast.memory.knn_shapley import balanced_order, class_numbers, embedded, knn_shapley
+from holdfast.memory.knn_shapley import balanced_order, class_numbers, knn_shapley
 from holdfast.memory.selection._base import Selection
 from holdfast.memory.storage import Memory
 
@@ -49,7 +49,7 @@ class Shapley(Selection):
         candidates = rest[drawn]
 
         slots = torch.cat([evaluating, candidates])
-        features = embedded(model, torch.cat([memory.x[slots], batch.x]))
+        features = model.embed(torch.cat([memory.x[slots], batch.x]))
         y = torch.cat([memory.y[slots], batch.y])
         players = torch.arange(len(y), device=y.device) >= len(evaluating)
         judges = ~players

@@ -1,0 +1,104 @@
+"""Experiments run one after the other, with a bar while they run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from holdfast._command_line import err, out, stop_on_signal
+from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.results import Result, ResultStore
+from holdfast.experiments.run import Moment, run
+
+
+def run_all(
+    experiments: list[Experiment],
+    store: ResultStore,
+    *,
+    data: Path | None,
+    device: str,
+    checkpoint_seconds: float = 60,
+    fresh: bool = False,
+    record: bool = False,
+    quiet: bool = False,
+) -> list[Result]:
+    """Run `experiments` in turn; Ctrl-C saves the one that runs and ends the program."""
+    results = []
+    with stop_on_signal() as stop:
+        for experiment in experiments:
+            with _Watcher(experiment.label, quiet=quiet) as watcher:
+                result = run(
+                    experiment,
+                    store,
+                    data=data,
+                    device=device,
+                    checkpoint_seconds=checkpoint_seconds,
+                    fresh=fresh,
+                    record=record,
+                    watcher=watcher,
+                    stop=stop,
+                )
+            if not watcher.has_begun and not quiet:
+                out.print(f"{experiment.label}: finished before, skipped ({store.folder(experiment)})")
+            results.append(result)
+    return results
+
+
+class _Watcher:
+    """Prints what a run is about to do, and a bar while it runs, on a terminal."""
+
+    def __init__(self, label: str, *, quiet: bool) -> None:
+        self.label = label
+        self.quiet = quiet
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[accuracy]}"),
+            console=err,
+            transient=True,
+            disable=quiet or not err.is_terminal,
+        )
+        self.line: TaskID | None = None
+        self.shown_at = 0.0
+        self.begun_at = (0.0, 0)  # seconds, steps
+
+    @property
+    def has_begun(self) -> bool:
+        return self.line is not None
+
+    def __enter__(self) -> _Watcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def begin(self, facts: dict[str, str], moment: Moment) -> None:
+        if not self.quiet:
+            out.print(self.label)
+            for name, text in facts.items():
+                out.print(f"  {name:<13}{text}", markup=False)
+            if moment.step:
+                out.print(f"  {'continued':<13}from step {moment.step:,} of {moment.n_steps:,}")
+        self.begun_at = (time.monotonic(), moment.step)
+        self.line = self.bar.add_task(self.label, total=moment.n_steps, completed=moment.step, rate="", accuracy="")
+        self.bar.start()
+
+    def step(self, moment: Moment) -> None:
+        now = time.monotonic()
+        if self.bar.disable or self.line is None or (now - self.shown_at < 0.1 and moment.step < moment.n_steps):
+            return
+        self.shown_at = now
+        seconds, steps = now - self.begun_at[0], moment.step - self.begun_at[1]
+        accuracy = "" if moment.accuracy is None else f"A {100 * moment.accuracy:.1f} %"
+        self.bar.update(
+            self.line,
+            completed=moment.step,
+            description=f"{self.label} task {moment.task + 1}/{moment.n_tasks}",
+            rate=f"{steps / seconds:,.0f} steps/s" if seconds else "",
+            accuracy=accuracy,
+        )

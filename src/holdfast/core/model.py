@@ -14,7 +14,7 @@ from holdfast.core.batch import Batch
 from holdfast.core.classes import SeenClasses, Setting
 
 HeadKind = Literal["linear", "cosine"]
-EMBED_SIZE = 256  # samples at once, so that a whole memory can be embedded
+EMBED_SIZE = 128  # samples at once, so that a whole memory can be embedded; more would leave the cache
 
 
 class Head(nn.Module):

@@ -104,6 +104,16 @@ def test_stored_features_are_taken_again_when_their_task_ends_and_then_stay() ->
         assert torch.equal(feature, kept[tuple(x_row)])
 
 
+def test_features_are_stored_as_the_averaged_model_makes_them_if_that_predicts() -> None:
+    learner = learned(n_batches=12, average=0.9)
+    method = method_of(learner)
+    learner.end_task()
+    with method.settled():
+        expected = method.model.embed(method.memory.x)
+    assert torch.equal(method.memory.extra("feature"), expected)
+    assert not torch.allclose(expected, method.model.embed(method.memory.x))
+
+
 def test_a_class_that_a_task_lacks_does_not_hide_which_task_has_ended() -> None:
     learner = learned(n_batches=1, setting="domain")
     x, y, _ = toy_batches("domain")[12]

@@ -36,6 +36,30 @@ def test_the_mean_image_of_the_whole_training_set_is_taken_off(made_up_data: Pat
     torch.testing.assert_close(left.mean(dim=0), torch.zeros(3, 32, 32), atol=1e-6, rtol=0)
 
 
+def test_turned_tasks_follow_with_labels_of_their_own_and_their_pictures_turned(made_up_data: Path):
+    plain = SplitCifar100(made_up_data, tasks="tuning")
+    stream = SplitCifar100(made_up_data, tasks="tuning", turns=4)
+    assert (stream.n_classes, len(stream), [task.id for task in stream]) == (400, 12, list(range(12)))
+    for turn in range(4):
+        for task, original in zip(stream[3 * turn : 3 * turn + 3], plain, strict=True):
+            assert task.classes == tuple(100 * turn + c for c in original.classes)
+            for part, before in ((task.train, original.train), (task.test, original.test)):
+                now, then = part[:], before[:]
+                assert torch.equal(now.y, then.y + 100 * turn)
+                assert set(now.task.tolist()) == {task.id}
+                turned_back = now.x
+                for _ in range(turn):  # a quarter: the last column becomes the first row
+                    turned_back = turned_back.transpose(2, 3).flip(3)
+                assert torch.equal(turned_back, then.x)
+    assert len(SplitCifar100(made_up_data, tasks="tuning", turns=3, n_tasks=7)) == 7
+
+
+@pytest.mark.parametrize("turns", [0, 5])
+def test_a_picture_turns_in_one_to_four_ways(made_up_data: Path, turns: int):
+    with pytest.raises(ValueError, match=f"turns={turns}: a picture can be turned in 1 to 4 ways"):
+        SplitCifar100(made_up_data, turns=turns)
+
+
 def test_a_class_without_images_is_an_error(tmp_path: Path):
     made_up.write_cifar100(tmp_path)
     path = tmp_path / "cifar-100-binary/test.bin"

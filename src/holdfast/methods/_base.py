@@ -72,6 +72,11 @@ class Method(Stateful):
         """While this lasts, the model is what it predicts with."""
         return nullcontext() if self.weight_average is None else self.weight_average.inside(self.model)
 
+    def embed(self, x: Tensor) -> Tensor:
+        """(n, n_features) features without gradient, of the model as it predicts."""
+        with self.settled():
+            return self.model.embed(x)
+
     def caution(self) -> str | None:
         """One sentence where the method means little in the model's setting; the header of a run shows it."""
         return None
@@ -143,8 +148,8 @@ class ReplayMethod(Method):
         self.selection.update(self.memory, batch, self.model)
 
     def embed_again(self, task: int) -> None:
-        """Take the extra `feature` of the stored samples of `task` once more, by the model as it is now."""
+        """Take the extra `feature` of the stored samples of `task` once more, by the model as it predicts now."""
         if not len(self.memory):
             return
         slots = (self.memory.task == task).nonzero().flatten()
-        self.memory.rewrite_extra("feature", slots, self.model.embed(self.memory.x[slots]))
+        self.memory.rewrite_extra("feature", slots, self.embed(self.memory.x[slots]))

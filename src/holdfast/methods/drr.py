@@ -74,7 +74,7 @@ class DRR(ReplayMethod):
             if self.distillation and len(old):
                 loss = loss + self.distillation * distillation_loss(features[0], old.extra["feature"])  # CDL
             value = self.step(loss)
-        self.remember(batch.with_extra(feature=self.model.embed(batch.x)))  # COS, with the updated model
+        self.remember(batch.with_extra(feature=self.embed(batch.x)))  # COS, with the updated model
         self._means = None
         return value
 

@@ -81,7 +81,7 @@ class MDMTR(ReplayMethod):
                 loss = loss + self.distillation * F.l1_loss(old_features, old.extra["feature"])
             loss = loss + self.contrast(batch, self.model.features(batch.x), self.own_task(batch))
             value = self.step(loss)
-        self.remember(batch.with_extra(feature=self.model.embed(batch.x)))
+        self.remember(batch.with_extra(feature=self.embed(batch.x)))
         return value
 
     def end_task(self) -> None:

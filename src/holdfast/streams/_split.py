@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,34 @@ def split_tasks(groups: Sequence[Sequence[int]], train: Samples, test: Samples) 
         )
         for i, classes in enumerate(groups)
     ]
+
+
+def turned(tasks: Sequence[Task], turns: int, *, n_classes: int) -> list[Task]:
+    """The tasks, and after them the same with pictures turned a quarter, a half …, under labels of their own.
+
+    Args:
+        turns: how many times each task comes, 1 to 4. n_classes: of the data set, so that labels go on from there.
+    """
+    if not 1 <= turns <= 4:
+        raise ValueError(f"turns={turns}: a picture can be turned in 1 to 4 ways")
+    more = [
+        _turned(task, turn, id=turn * len(tasks) + task.id, n_classes=n_classes)
+        for turn in range(1, turns)
+        for task in tasks
+    ]
+    return [*tasks, *more]
+
+
+def _turned(task: Task, turn: int, *, id: int, n_classes: int) -> Task:
+    def of(samples: Samples) -> Samples:
+        read = partial(_turned_rows, samples.read, turn)
+        return replace(samples, read=read, y=samples.y + turn * n_classes).of_task(id)
+
+    return Task(id, tuple(turn * n_classes + c for c in task.classes), of(task.train), of(task.test))
+
+
+def _turned_rows(read: Callable[[Tensor], Tensor], turn: int, rows: Tensor) -> Tensor:
+    return torch.rot90(read(rows), turn, (2, 3)).contiguous()
 
 
 def rows_of_classes(samples: Samples, classes: Sequence[int]) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from holdfast.streams._base import Stream, TaskSubset, chosen, data_root, first, thinned
 from holdfast.streams._files import read_cifar100
-from holdfast.streams._split import class_groups, split_tasks, whole
+from holdfast.streams._split import class_groups, split_tasks, turned, whole
 
 
 class SplitCifar100(Stream):
@@ -20,9 +20,12 @@ class SplitCifar100(Stream):
     (3, 32, 32) uint8; the mean image of the whole training set is taken off.
 
     Protocol of Chaudhry et al., "Efficient Lifelong Learning with A-GEM", ICLR 2019.
+
+    Args:
+        turns: more than 1 adds all tasks again with pictures turned by a quarter, then by a half and three quarters, as
+            classes of their own. So the tasks for tuning make a stream long enough to see what is forgotten.
     """
 
-    n_classes = 100
     input_shape = (3, 32, 32)
     scale = 1 / 255
 
@@ -34,13 +37,15 @@ class SplitCifar100(Stream):
         tasks: TaskSubset = "report",
         n_tasks: int | None = None,
         samples_per_task: int | None = None,
+        turns: int = 1,
     ) -> None:
         tuning = class_groups(range(15), 5, seed=seed)
         report = class_groups(range(15, 100), 5, seed=seed)
-        groups = first(chosen(tuning, report, tasks), n_tasks)
+        groups = chosen(tuning, report, tasks)
         root = data_root(data)
         x, y = read_cifar100(root, "cifar-100-binary/train.bin")
         x_test, y_test = read_cifar100(root, "cifar-100-binary/test.bin")
         self.mean = torch.from_numpy(x.mean(axis=0, dtype=np.float64) / 255).float()
-        split = split_tasks(groups, whole(x, y), whole(x_test, y_test))
+        self.n_classes = 100 * turns
+        split = first(turned(split_tasks(groups, whole(x, y), whole(x_test, y_test)), turns, n_classes=100), n_tasks)
         super().__init__(thinned(split, samples_per_task, seed=seed))

@@ -5,13 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit setup clean
+.PHONY: demo test lint types unit real setup clean
 
 demo: $(READY)
 	$(BIN)/holdfast compare permuted_digits --out runs/demo --record
 	$(BIN)/holdfast report runs/demo --out runs/demo/report
 
-test: lint types unit
+test: lint types unit real
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -22,7 +22,11 @@ types: $(READY)
 
 # One thread a worker: torch's threads and the workers would fight for the cores.
 unit: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --durations=10
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --durations=10 -m "not real_data"
+
+# What learns from the real data sets, where they are.
+real: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --durations=5 -m real_data
 
 setup: $(READY)
 

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.build import Unknown, names
+from holdfast.build import Part, Unknown, names
+from holdfast.experiments.differences import decided
 from holdfast.experiments.recipes import load_recipe, parse_changes, recipe_names
 
 
@@ -103,7 +104,9 @@ def test_names_that_are_not_there_suggest_the_nearest():
 def test_the_ablation_of_margins_has_the_papers_ten_rows():
     recipe = load_recipe("ablation_margins")
     options = [recipe.experiment(row).method.options for row in recipe.rows]
-    found = [(o["task_margin"], o["class_margin"], o["distillation"] > 0, o["old_against"]) for o in options]
+    found = [
+        (o["task_margin"], o["class_margin"], o["distillation"] > 0, o.get("old_against", "seen")) for o in options
+    ]
     assert found == [
         (0.0, 0.0, False, "task"),
         (0.0, 0.0, True, "task"),
@@ -123,6 +126,20 @@ def test_the_ablation_of_the_threshold_has_the_papers_seven_rows():
     selections = [recipe.experiment(row).selection for row in recipe.rows]
     assert [s.options.get("epsilon") for s in selections] == [None, 6.0, 6.5, 7.0, 7.5, 8.0, 8.5]
     assert selections[0].name == "ring"
+
+
+def test_the_ablations_hold_the_row_drr_of_the_table():
+    drr = load_recipe("split_cifar100").experiment("drr")
+    for name, row in (("ablation_margins", "t0_1_c0_01_cdl"), ("ablation_threshold", "epsilon_8_0")):
+        assert decided(load_recipe(name).experiment(row)) == decided(drr)
+
+
+def test_a_method_of_all_rows_is_not_that_of_a_method_that_is_asked_for(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('stream = "split_digits"\n[method]\nname = "drr"\nlogit_scale = 5.0\n[rows.a]\ntask_margin = 0.2\n')
+    recipe = load_recipe(str(path))
+    assert recipe.experiment("a").method == Part(name="drr", options={"logit_scale": 5.0, "task_margin": 0.2})
+    assert recipe.experiment("er").method == Part(name="er")
 
 
 SIZED = """

@@ -22,7 +22,7 @@ def differences(experiment: Experiment, other: Experiment) -> dict[str, tuple[st
     An option that is left to its default is the same as one that states it, and options of parts that are not the same
     are not compared. Seed and names of tables do not count.
     """
-    mine, theirs = _decided(experiment), _decided(other)
+    mine, theirs = decided(experiment), decided(other)
     found = {name: (mine.get(name, DEFAULT), theirs.get(name, DEFAULT)) for name in [*theirs, *mine]}
     unlike = {name: pair for name, pair in found.items() if pair[0] != pair[1]}
     return {name: pair for name, pair in unlike.items() if "." not in name or name.partition(".")[0] not in unlike}
@@ -34,7 +34,8 @@ def described(difference: tuple[str, tuple[str, str]]) -> str:
     return f"{name.removeprefix('method.')}={mine} instead of {other}"
 
 
-def _decided(experiment: Experiment) -> dict[str, str]:
+def decided(experiment: Experiment) -> dict[str, str]:
+    """By name, all settings that decide the numbers but the seed, those left to a default too."""
     settings = experiment.model_dump(mode="json", exclude=UNLIKE_ANYWAY)
     for field, kind in PARTS.items():
         part: Part = getattr(experiment, field)

@@ -22,7 +22,7 @@ class Recipe:
     """What all rows of a table share, and what each row changes.
 
     Attributes:
-        common: fields of Experiment.
+        common: fields of Experiment; `method` among them is that of all rows.
         rows: by the name of the row, the fields that it changes and, beside them, options of its method.
         compare: the rows that `holdfast compare` runs if none are named.
         seeds: those that a whole table takes.
@@ -51,7 +51,8 @@ class Recipe:
         rows: dict[str, dict[str, Any]] = {}
         taken: set[str] = set()
         for row, fields in self.rows.items():
-            changed = {name: value for name, value in changes.items() if _takes(row, fields, name)}
+            method = fields.get("method", self.common.get("method", row))
+            changed = {name: value for name, value in changes.items() if _takes(method, name)}
             taken |= changed.keys()
             rows[row] = {**fields, **changed, **own.get(row, {})}
         if missed := changes.keys() - taken:
@@ -67,6 +68,8 @@ class Recipe:
         if row not in self.rows and ":" not in row:
             check_name(row, sorted({*self.rows, *names("methods")}), among=f"the methods of '{self.name}'")
         settings = {"benchmark": self.name, "row": row.rpartition(":")[2], "method": row, **self.common}
+        if row not in self.rows:
+            settings["method"] = row
         for name, value in self.rows.get(row, {}).items():
             settings = _changed(settings, name if name in Experiment.model_fields else f"method.{name}", value)
         for name, value in (changes or {}).items():
@@ -130,11 +133,11 @@ def parse_changes(texts: list[str]) -> dict[str, Any]:
     return changes
 
 
-def _takes(row: str, fields: dict[str, Any], name: str) -> bool:
-    """Whether a row can have the field of Experiment or the option of its method that `name` is."""
+def _takes(given: Any, name: str) -> bool:
+    """Whether a row with that method can have the field of Experiment or the option of the method that `name` is."""
     if name in Experiment.model_fields:
         return True
-    method = Part.model_validate(fields.get("method", row)).name
+    method = Part.model_validate(given).name
     return (":" in method or method in names("methods")) and name in options_of("methods", method)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.build import Unknown, check_name
-from holdfast.experiments.differences import described, differences
+from holdfast.experiments.differences import decided, described, differences
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Recipe, Size, load_recipe
 from holdfast.experiments.results import Result, ResultStore
@@ -107,7 +107,7 @@ def make_table(paper: PaperTable, runs: list[Run], size: Size) -> Table:
 
 def missing_experiments(paper: PaperTable, runs: list[Run], size: Size) -> list[Experiment]:
     """What is still to be run for a table in a size; a row that cannot be run is named in a warning."""
-    done = {run.result.experiment.digest for run in runs}
+    done = [(run.seed, run.decided) for run in runs]
     missing: list[Experiment] = []
     for name in paper.recipes:
         recipe = load_recipe(name).sized(size)
@@ -119,7 +119,7 @@ def missing_experiments(paper: PaperTable, runs: list[Run], size: Size) -> list[
                 warnings.warn(f"the row '{row}' of '{name}' needs what is not there, so none is run", stacklevel=2)
         runnable = [row for row in rows if experiment_of(recipe, row) is not None]
         wanted = [recipe.experiment(row, seed=seed) for seed in recipe.seeds for row in runnable]
-        missing += [experiment for experiment in wanted if experiment.digest not in done]
+        missing += [experiment for experiment in wanted if (experiment.seed, decided(experiment)) not in done]
     return missing
 
 
@@ -158,15 +158,17 @@ class _Source:
     def best_runs(self, row: str, runs: list[Run]) -> list[Run]:
         """The runs to show in a row: of one configuration and the recipe's seeds, as near the asked size as there are.
 
-        Runs that differ in more than the seed are never averaged. Nearest is what departs in fewest settings, then
-        what has most seeds. Runs on other tasks than the recipe's in either size, or on fewer of their samples, do not
+        A run of the same settings under the name of another recipe counts too: DRR is a row of several tables. Runs
+        that differ in more than the seed are never averaged. Nearest is what departs in fewest settings, then what has
+        most seeds. Runs on other tasks than the recipe's in either size, or on fewer of their samples, do not
         count: their A_T is another quantity.
         """
         expected = [each for size in (self.full, self.sized) if (each := experiment_of(size, row))]
+        twins = [decided(each) for each in expected]
         groups: dict[str, list[Run]] = {}
         for run in runs:
             experiment = run.result.experiment
-            if (experiment.benchmark, experiment.row) != (self.full.name, row):
+            if (experiment.benchmark, experiment.row) != (self.full.name, row) and run.decided not in twins:
                 continue
             if experiment.seed not in self.full.seeds:
                 continue

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from holdfast.experiments.differences import decided
 from holdfast.experiments.results import Result
 from holdfast.report.statistics import paired_t_test
 
@@ -54,6 +56,11 @@ class Run:
     @property
     def seed(self) -> int:
         return self.result.experiment.seed
+
+    @cached_property
+    def decided(self) -> dict[str, str]:
+        """The settings that decided its numbers, by name."""
+        return decided(self.result.experiment)
 
     @property
     def versions(self) -> str:

@@ -148,7 +148,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_advice(holdfast):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_cleanly_with_the_command_that_continues(number, tmp_path, holdfast):
     arguments = ["run", "permuted_digits", "--out", "my runs"]
-    command = [sys.executable, "-m", "holdfast", *arguments]
+    command = [sys.executable, "-m", "holdfast", *arguments, "--fresh"]  # which would throw away what was done
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

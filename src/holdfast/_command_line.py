@@ -92,7 +92,8 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
     try:
         yield lambda: bool(asked)
     except Interrupted as error:
-        err.print(f"{error}; this goes on from there:\n  {shlex.join(['holdfast', *sys.argv[1:]])}", markup=False)
+        again = shlex.join(["holdfast", *(word for word in sys.argv[1:] if word != "--fresh")])
+        err.print(f"{error}; this goes on from there:\n  {again}", markup=False)
         sys.exit(128 + asked[0])
     finally:
         for number, handler in before.items():

@@ -17,7 +17,10 @@ def first_record(runs: list[Run], problems: list[str]) -> tuple[Run, Record] | N
         path = run.path.with_name(RECORD)
         try:
             record = read_record(path)
-        except (OSError, ValueError) as error:
+        except OSError as error:  # which need not name the file
+            problems.append(f"{path} cannot be read: {error}")
+            continue
+        except ValueError as error:
             problems.append(str(error))
             continue
         if record.digest == run.result.experiment.digest:

@@ -74,7 +74,7 @@ class Look:
 def look_of(place: int) -> Look:
     """Of the method in a place of all; no two of the first 35 have the same dashes with the same mark."""
     # Shifted in each round, else DRR and ER, eight places apart and in most figures, would share a colour.
-    colour = COLOURS[(place + 5 * (place // len(COLOURS))) % len(COLOURS)]
+    colour = COLOURS[(place + 2 * (place // len(COLOURS))) % len(COLOURS)]
     return Look(colour, DASHES[place // len(MARKS) % len(DASHES)], MARKS[place % len(MARKS)])
 
 

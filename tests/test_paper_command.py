@@ -6,12 +6,16 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
+from holdfast.experiments.record import RECORD
+from holdfast.report.figures import paper_figures
 from holdfast.report.page import results_page
 from holdfast.report.paper import make_table, paper_tables, stored_runs
-from tests.report.made_up import store
+from tests.report.made_up import put_record, store, store_in_turn
 from tests.test_cli import holdfast
 
 # The command prints its warnings, which is tested here.
@@ -29,10 +33,10 @@ def test_the_page_of_results_is_that_of_the_stored_results(monkeypatch):
     assert (ROOT / "docs" / "results.md").read_text() == page, f"write it again: {COMMAND}"
 
 
-def test_alone_it_lists_the_tables(holdfast):
+def test_alone_it_lists_the_tables_then_the_figures(holdfast):
     done = holdfast("paper")
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(paper_tables())
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [*paper_tables(), *paper_figures()]
 
 
 @pytest.mark.parametrize("style", ["terminal", "markdown", "latex", "html", "csv"])
@@ -131,12 +135,116 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(small_recipe, holdfast):
     assert (rows["ring"]["seeds"], rows["epsilon_6_0"]["seeds"]) == ("1 2", "")
 
 
+@pytest.mark.parametrize("style", ["terminal", "markdown", "latex", "html", "csv"])
+def test_the_numbers_behind_a_figure_come_in_every_format_of_a_table(style, tmp_path, holdfast):
+    for row in ("er", "drr"):
+        results = store_in_turn(tmp_path / "runs", "permuted_mnist", row, [1234], size="cpu")
+    learned = 100 * np.mean(np.diagonal(results[0].matrix))
+    trend = [100 * np.mean(results[0].accuracies[t][: t + 1]) for t in range(17)]
+    for name, expected in (("figure-lca", [learned]), ("figure-acc", trend), ("figure-tsne", [results[0].moved[8][0]])):
+        done = holdfast("paper", name, "--format", style)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "DRR (Ours)" in done.stdout
+        if style == "csv":
+            found = [float(line["mean"]) for line in csv.DictReader(io.StringIO(done.stdout)) if line["mean"]]
+            assert all(min(abs(number - each) for each in found) < 1e-9 for number in expected)
+        else:
+            digits = 1 if name == "figure-acc" else 2
+            assert all(f"{number:.{digits}f}" in done.stdout for number in expected)
+            assert "permuted_mnist in size cpu" in done.stdout.replace("\\_", "_")
+
+
+def test_a_figure_is_drawn_and_the_same_every_time(tmp_path, holdfast):
+    pytest.importorskip("openTSNE", reason="openTSNE is not installed")
+    for row in ("er", "drr"):
+        (result,) = store_in_turn(tmp_path / "runs", "permuted_mnist", row, [1234])
+    put_record(tmp_path / "runs", result)
+    for name in paper_figures():
+        done = holdfast("paper", name, "--format", "svg")
+        assert (done.returncode, done.stderr) == (0, "")
+        root = ElementTree.fromstring(done.stdout)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "DRR (Ours)" in "".join(root.itertext())
+        written = holdfast("paper", name, "--format", "svg", "--to", "deep/figure.svg")
+        assert written.stdout.strip() == "written to deep/figure.svg"
+        assert Path("deep/figure.svg").read_text() == done.stdout
+
+
+def test_a_broken_record_is_named_and_the_rest_is_drawn(tmp_path, holdfast):
+    pytest.importorskip("openTSNE", reason="openTSNE is not installed")
+    for row in ("agem", "drr"):
+        (result,) = store_in_turn(tmp_path / "runs", "permuted_mnist", row, [1234])
+        put_record(tmp_path / "runs", result)
+    (broken,) = (tmp_path / "runs").glob(f"permuted_mnist/agem/*/{RECORD}")
+    broken.write_bytes(broken.read_bytes()[:-9])
+    done = holdfast("paper", "figure-tsne", "--format", "svg", "--to", "figure.svg")
+    assert done.returncode == 0
+    (line,) = done.stderr.strip().splitlines()
+    assert f"agem/{broken.parent.name}/{RECORD}" in line
+    assert "A-GEM: no record is stored." in Path("figure.svg").read_text()
+
+
+def test_a_picture_of_nothing_is_a_sentence_and_no_file(tmp_path, holdfast):
+    (tmp_path / "runs").mkdir()
+    for name in paper_figures():
+        done = holdfast("paper", name, "--format", "svg", "--to", "figure.svg")
+        assert done.returncode == 1
+        assert done.stderr.strip() == (
+            f"holdfast: no run for {name} is stored, so there is nothing to draw: --run runs what is missing"
+        )
+        assert not Path("figure.svg").exists()
+        assert "no run is stored" in holdfast("paper", name).stdout
+
+
+SMALL_MNIST = """
+stream = { name = "permuted_digits", n_tasks = 2, samples_per_task = 60 }
+setting = "domain"
+memory = 50
+seeds = [1, 2]
+[cpu]
+seeds = [1]
+[rows.er]
+[rows.agem]
+[rows.drr]
+"""
+
+
+def test_run_runs_what_a_figure_misses_and_records_for_the_maps(tmp_path, monkeypatch, holdfast):
+    pytest.importorskip("openTSNE", reason="openTSNE is not installed")
+    folder = tmp_path / "recipes"
+    folder.mkdir()
+    (folder / "permuted_mnist.toml").write_text(SMALL_MNIST)
+    monkeypatch.setattr("holdfast.experiments.recipes._folder", lambda: folder)
+    drawn = holdfast("paper", "figure-tsne", "--run", "--format", "svg")
+    assert drawn.returncode == 0, drawn.stderr
+    assert "the recipe 'permuted_mnist' has no row 'scr', so none is run" in drawn.stderr
+    assert sorted(path.parts[-3] for path in Path("runs").rglob(RECORD)) == ["agem", "drr"]
+    assert ElementTree.fromstring(drawn.stdout).tag.endswith("svg")
+    assert "after task 2" in drawn.stdout
+
+    # What another folder holds without a record is run again, once.
+    for path in Path("runs").rglob(RECORD):
+        path.unlink()
+    again = holdfast("paper", "figure-tsne", "--run", "--from", "runs", "--out", "other", "--format", "svg")
+    assert sorted(path.parts[-3] for path in Path("other").rglob(RECORD)) == ["agem", "drr"]
+    assert again.stdout == drawn.stdout
+
+    lines = holdfast("paper", "figure-acc", "--run", "--format", "csv").stdout
+    rows = {line["row"] for line in csv.DictReader(io.StringIO(lines)) if line["mean"]}
+    assert rows == {"er", "agem", "drr"}
+    assert not list(Path("runs").rglob(f"er/*/{RECORD}"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["table-9"], "no 'table-9' in the paper's tables"),
         (["table-1", "--size", "gpu"], "no 'gpu' in the sizes of a table"),
         (["table-1", "--format", "latx"], "did you mean 'latex'"),
+        (["figure-lc"], "did you mean 'figure-lca'"),
+        (["table-1", "--format", "svg"], "tables have no picture: --format svg is of figure-lca, figure-acc"),
+        (["all", "--format", "svg"], "tables have no picture"),
+        (["figure-acc", "--verdicts"], "the paper prints no numbers of figure-acc"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments, message, holdfast):

@@ -1,4 +1,4 @@
-"""`holdfast paper`: the paper's tables with our numbers beside, from stored results."""
+"""`holdfast paper`: the paper's tables and figures with our numbers, from stored results."""
 
 from __future__ import annotations
 
@@ -7,36 +7,42 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TextIO, cast, get_args
 
 import torch
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from holdfast._command_line import FAILURES, Data, Device, OutFolder, Threads
 from holdfast._running import run_all
-from holdfast.build import check_name
+from holdfast.build import Unknown, check_name
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Size
 from holdfast.experiments.results import ResultStore, write_text
+from holdfast.report.figures import Figure, make_figure, missing_for_figure, paper_figures, with_maps
 from holdfast.report.page import results_page
 from holdfast.report.paper import chosen_tables, make_table, missing_experiments, paper_tables, stored_runs
-from holdfast.report.rendering import RENDERERS, Grid, as_csv, numbers, terminal, verdicts
+from holdfast.report.rendering import RENDERERS, Grid, as_csv, numbers, ours, terminal, verdicts
+from holdfast.report.svg import draw
 from holdfast.report.tables import Table
 
-FORMATS = ["terminal", "csv", *RENDERERS]
+FORMATS = ["terminal", "csv", *RENDERERS, "svg"]
 
 GridOf = Callable[[Table], Grid]
 
 
 def paper_command(
-    table: Annotated[str | None, typer.Argument(help="table-1 to table-8, or all; else they are listed.")] = None,
+    table: Annotated[
+        str | None, typer.Argument(help="A table or figure by its id, or all tables; else they are listed.")
+    ] = None,
     stored: Annotated[Path | None, typer.Option("--from", help="Read results here, not from --out.")] = None,
     out_folder: OutFolder = Path("runs"),
     size: Annotated[str, typer.Option(help="cpu (what one machine can run) or full.")] = "cpu",
-    style: Annotated[str, typer.Option("--format", help=", ".join(FORMATS) + ".")] = "terminal",
+    style: Annotated[str, typer.Option("--format", help=", ".join(FORMATS) + " (figures only).")] = "terminal",
     to: Annotated[Path | None, typer.Option(help="Write into this file instead of printing.")] = None,
     only_verdicts: Annotated[
         bool, typer.Option("--verdicts", help="Say of each number whether it is reproduced, or why not.")
@@ -46,43 +52,50 @@ def paper_command(
     device: Device = "cpu",
     threads: Threads = 1,
 ) -> None:
-    """The paper's tables with our numbers beside; what was not run is a dash."""
+    """The paper's tables and figures with our numbers; what was not run is a dash, or left out of a figure."""
     check_name(size, list(get_args(Size)), among="the sizes of a table")
     check_name(style, FORMATS, among="the formats of a table")
     if table is None and not only_verdicts:
         _list()
         return
-    chosen, sized = chosen_tables(table or "all"), cast(Size, size)
+    check_name(table or "all", [*paper_tables(), *paper_figures(), "all"], among="the paper's tables and figures")
+    figure, sized = paper_figures().get(table or "all"), cast(Size, size)
+    chosen = [] if figure else chosen_tables(table or "all")
+    if figure is None and style == "svg":
+        raise Unknown(f"tables have no picture: --format svg is of {', '.join(paper_figures())}")
+    if figure is not None and only_verdicts:
+        raise Unknown(f"the paper prints no numbers of {figure.id}, so there are no --verdicts of it")
     folders = [folder for folder in (stored, out_folder if run or stored is None else None) if folder is not None]
     all_ran = True
     if run:
         torch.set_num_threads(threads)
         out_folder.mkdir(parents=True, exist_ok=True)
         quiet = style != "terminal" and to is None  # a document is printed, and nothing else
+        run_each = partial(_run_each, store=ResultStore(out_folder), data=data, device=device, quiet=quiet)
         for each in chosen:
-            missing = missing_experiments(each, stored_runs(folders), sized)
-            all_ran &= _run_each(missing, ResultStore(out_folder), data=data, device=device, quiet=quiet)
+            all_ran &= run_each(missing_experiments(each, stored_runs(folders), sized), record=False)
+        if figure:
+            missing = missing_for_figure(figure, stored_runs(folders), sized)
+            all_ran = run_each(missing, record=figure.needs_records)
     runs = stored_runs(folders)
-    tables = [make_table(each, runs, sized) for each in chosen]
-    _give(
-        tables,
-        style,
-        to,
-        grid_of=verdicts if only_verdicts else numbers,
-        is_page=table == "all" and not only_verdicts,
-    )
+    if figure:
+        _give_figure(make_figure(figure, runs, sized), style, to)
+    else:
+        tables = [make_table(each, runs, sized) for each in chosen]
+        grid_of = verdicts if only_verdicts else numbers
+        _give(tables, style, to, grid_of=grid_of, is_page=table == "all" and not only_verdicts)
     if not all_ran:
         raise typer.Exit(1)
 
 
 def _run_each(
-    experiments: list[Experiment], store: ResultStore, *, data: Path | None, device: str, quiet: bool
+    experiments: list[Experiment], *, store: ResultStore, data: Path | None, device: str, quiet: bool, record: bool
 ) -> bool:
-    """Run what a table lacks; what fails is named in a warning and leaves its cell empty. Whether all of it ran."""
+    """Run what is missing; what fails is named in a warning and leaves its place empty. Whether all of it ran."""
     all_ran = True
     for experiment in experiments:
         try:
-            run_all([experiment], store, data=data, device=device, quiet=quiet)
+            run_all([experiment], store, data=data, device=device, quiet=quiet, record=record)
         except FAILURES as error:
             warnings.warn(f"{experiment.label} was not run to its end: {error}", stacklevel=1)
             all_ran = False
@@ -93,20 +106,33 @@ def _list() -> None:
     listed = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0))
     for table in paper_tables().values():
         listed.add_row(table.id, table.title, ", ".join(table.recipes))
+    for figure in paper_figures().values():
+        listed.add_row(figure.id, figure.title, ", ".join(figure.recipes))
     _console().print(listed)
+
+
+def _give_figure(figure: Figure, style: str, to: Path | None) -> None:
+    """Print the figure, or write it into a file: its picture, or the numbers behind it."""
+    if style == "svg":
+        _write(draw(with_maps(figure)), to)
+    else:
+        _give(list(figure.tables), style, to, grid_of=ours, is_page=False)
 
 
 def _give(tables: list[Table], style: str, to: Path | None, *, grid_of: GridOf, is_page: bool) -> None:
     """Print the tables, or write them into a file; all of them in Markdown are the page of results."""
     if style == "terminal":
         file = sys.stdout if to is None else io.StringIO()
-        console = _console(file)
-        for table in tables:
-            console.print(terminal(grid_of(table)))
+        drawn = [terminal(grid_of(table)) for table in tables]
+        _console(file, *drawn).print(*drawn, sep="\n")
         text = file.getvalue() if isinstance(file, io.StringIO) else ""
     else:
         base = Path() if to is None else to.parent
         text = _text(tables, style, base, grid_of=grid_of, is_page=is_page)
+    _write(text, to)
+
+
+def _write(text: str, to: Path | None) -> None:
     if to is None:
         sys.stdout.write(text)
         return
@@ -126,7 +152,10 @@ def _text(tables: list[Table], style: str, base: Path, *, grid_of: GridOf, is_pa
     return "\n\n".join(title + text for title, text in zip(titles, drawn, strict=True)) + "\n"
 
 
-def _console(file: TextIO | None = None) -> Console:
+def _console(file: TextIO | None = None, *drawn: RenderableType) -> Console:
     """As wide as the tables are: one that is cut to the width of a window lacks numbers."""
     file = file or sys.stdout
-    return Console(file=file, highlight=False, width=max(130, Console().width) if file.isatty() else 240)
+    console = Console(file=file, highlight=False, width=max(130, Console().width) if file.isatty() else 240)
+    unlimited = console.options.update(max_width=10_000)
+    console.width = max([console.width, *(Measurement.get(console, unlimited, each).minimum for each in drawn)])
+    return console

@@ -1,13 +1,19 @@
-"""Small results that no one ran, and tables of them."""
+"""Small results that no one ran, and tables and figures of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+from holdfast.core.checkpoint import write_checkpoint
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import load_recipe
+from holdfast.experiments.record import RECORD, Record
 from holdfast.experiments.results import Result, ResultStore
+from holdfast.report.figures import Figure, MethodMap
 from holdfast.report.tables import Cell, Column, Row, Run, Table, Verdict, parse_printed
 
 
@@ -96,3 +102,92 @@ def table() -> Table:
         ),
     )
     return Table("table-0", "Made & up", "method", columns, (strange, other), ("A note of 5 %.",))
+
+
+def learned_in_turn(experiment: Experiment, rng: np.random.Generator, n_tasks: int) -> Result:
+    """A result whose every number is another."""
+    made = result(experiment, n_tasks=n_tasks)
+    accuracies = [[round(float(a), 4) if j <= t else None for j, a in enumerate(rng.random(n_tasks))]
+                  for t in range(n_tasks)]  # fmt: skip
+    moved = [
+        [0.0 if i == t else round(float(d), 4) for i, d in enumerate(3 * rng.random(t + 1))] for t in range(n_tasks)
+    ]
+    apart = [[[1.0] * i for i in range(t + 1)] for t in range(n_tasks)]
+    return made.model_copy(update={"accuracies": accuracies, "moved": moved, "apart": apart})
+
+
+def store_in_turn(
+    folder: Path, recipe: str, row: str, seeds: list[int], *, n_tasks: int = 17, size: Any = "full", **changes: Any
+) -> list[Result]:
+    """Put such results of a row into a folder, without a record."""
+    made = []
+    for seed in seeds:
+        experiment = load_recipe(recipe).sized(size).experiment(row, seed=seed, changes=changes)
+        rng = np.random.default_rng([seed, *f"{recipe} {row}".encode()])
+        made.append(learned_in_turn(experiment, rng, n_tasks))
+        with ResultStore(folder).claimed(experiment):
+            ResultStore(folder).save(made[-1])
+    return made
+
+
+def put_record(folder: Path, of: Result, n: int = 40) -> Record:
+    """Put a record beside a result: three clouds that wander, in ten dimensions."""
+    rng = np.random.default_rng(of.experiment.seed)
+    y = np.arange(n) % 3
+    start = 20 * np.eye(10)[y] + rng.normal(size=(n, 10))
+    features = torch.from_numpy(np.stack([start + t * rng.normal(size=(n, 10)) for t in range(len(of.accuracies))]))
+    content: dict[str, Any] = {
+        "digest": of.experiment.digest,
+        "features": features.half(),
+        "y": torch.from_numpy(y),
+        "share": 1.0,
+        "n_steps": 4,
+        "memory": None,
+    }
+    write_checkpoint(ResultStore(folder).folder(of.experiment) / RECORD, content)
+    return Record(**content)
+
+
+def cell(*values: float, departures: tuple[str, ...] = ()) -> Cell:
+    return Cell(dict(enumerate(values)), departures=departures)
+
+
+def bars() -> Figure:
+    """Two benchmarks, on one of which a method was not run."""
+    rows = (
+        Row("ER", "er", (cell(90.0), cell(40.0, 60.0))),
+        Row("DRR <&>", "drr", (cell(25.0, departures=("lr=1 instead of 2",)), cell())),
+    )
+    columns = (Column("One", 2), Column("Two", 2), Column("Never run", 2))
+    rows = tuple(Row(row.label, row.name, (*row.cells, cell())) for row in rows)
+    table = Table("figure-0", "Made up", "method", columns, rows, ("A note.", "Another & <more>."))
+    return Figure("figure-0", "Made up", "learned", (table,), ("drr", "er"))
+
+
+def lines() -> Figure:
+    """Two panels of four tasks, one of one task, and one without runs."""
+    columns = tuple(Column(f"A_{t} (%)", 1) for t in (1, 2, 3, 4))
+    er = Row("ER", "er", (cell(90.0, 94.0), cell(80.0, 80.0), cell(70.0, 74.0), cell(60.0, 68.0)))
+    drr = Row("DRR", "drr", (cell(95.0), cell(85.0), cell(82.0), cell(81.0)))
+    short = Row("DRR", "drr", (cell(50.0), cell(40.0), cell(), cell()))
+    tables = (
+        Table("figure-0/one", "One", "method", columns, (er, drr)),
+        Table("figure-0/two", "Two", "method", columns, (short,)),
+        Table("figure-0/three", "Three", "method", columns[:1], (Row("ER", "er", (cell(0.0),)),)),
+        Table("figure-0/four", "Four", "method", (), (), ("four: no run is stored.",)),
+    )
+    return Figure("figure-0", "Made up", "trend", tables, ("drr", "er"))
+
+
+def maps() -> Figure:
+    """Two methods, the second of which learned one task less."""
+    rng = np.random.default_rng(0)
+    y = np.arange(30) % 3
+    places = [rng.normal(size=(k, 30, 2)) * [100, 10] for k in (3, 2)]
+    drawn = (
+        MethodMap("agem", "A-GEM", 1, (1, 9, 17), (0.0, 1.25, None), places[0], y),
+        MethodMap("drr", "DRR", 1, (1, 9), (0.0, 0.5), places[1], y + 9),
+    )
+    columns = tuple(Column(f"after task {task}", 2) for task in (1, 9, 17))
+    table = Table("figure-0", "Made up", "method", columns, ())
+    return Figure("figure-0", "Made up", "drift", (table,), ("drr", "agem"), (1, 9, 17), drawn, ("One run a method.",))

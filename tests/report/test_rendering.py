@@ -14,6 +14,7 @@ from holdfast.report.rendering import (
     latex,
     markdown,
     numbers,
+    ours,
     sources,
     terminal,
     verdicts,
@@ -34,6 +35,15 @@ def test_markdown_of_numbers():
         "| ε-other | [50.13†](../results/b%20c/1/result.json) | – | – "
         "| [0.100](../results/b%20c/1/result.json) | 0.05±0.010 | +0.050 | – | 1 |"
     )
+
+
+def test_markdown_of_our_numbers_alone():
+    assert markdown(ours(table()), BASE).splitlines()[2:] == [
+        "| method | A_T (%) | F_T | terms | seeds |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        r"| a&b \<i>\|50%_$#{}~^\\ \[x\]\* | [**71.00±1.00**](../results/a/b/1/result.json) | – | – | 2 |",
+        "| ε-other | [50.13†](../results/b%20c/1/result.json) | [0.100](../results/b%20c/1/result.json) | – | 1 |",
+    ]
 
 
 def test_markdown_of_verdicts_and_sources():

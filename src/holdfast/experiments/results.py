@@ -57,6 +57,16 @@ class Result(BaseModel):
         return 1000 * self.seconds / self.n_steps if self.n_steps > 0 else None
 
     @property
+    def drift_fits(self) -> bool:
+        """Whether the numbers of drift are as many as its tasks make, or none."""
+        if not self.moved and not self.apart:
+            return True
+        n_tasks = len(self.accuracies)
+        rows = [len(row) for row in self.moved] == list(range(1, n_tasks + 1))
+        gaps = [[len(gaps) for gaps in task] for task in self.apart] == [list(range(t + 1)) for t in range(n_tasks)]
+        return rows and gaps
+
+    @property
     def metrics(self) -> dict[str, float]:
         return metrics.summary(self.matrix)
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+NO_MAP = "The drift maps are left out, since openTSNE is not installed: pip install 'holdfast[report]'."
 FEWEST_SAMPLES = 10  # with less there are no neighbours to speak of
 
 

@@ -17,11 +17,12 @@ import numpy as np
 from PIL import Image
 
 from holdfast.experiments import metrics
-from holdfast.experiments.record import RECORD, Record, StoredSamples, read_record
+from holdfast.experiments.record import Record, StoredSamples
 from holdfast.experiments.results import Result
 from holdfast.experiments.tables import COLUMNS, grouped, mean_and_spread, measured
-from holdfast.report.drift_map import drift_map
+from holdfast.report.drift_map import NO_MAP, drift_map
 from holdfast.report.paper import BETTER, stored_runs
+from holdfast.report.recorded import first_record
 from holdfast.report.tables import Cell, Column, Row, Run, Table, with_best
 
 Data = dict[str, Any]  # what JSON can hold
@@ -29,7 +30,6 @@ Curve = list[float | None]
 
 MAP_SIZE = 1000  # whole numbers across a drift map
 SPRITE_COLUMNS = 20  # thumbnails beside each other in their one picture
-NO_MAP = "The drift maps are left out, since openTSNE is not installed: pip install 'holdfast[report]'."
 SUBSETS = {"report": "", "tuning": " – tasks for tuning", "all": " – all tasks"}
 
 
@@ -194,7 +194,7 @@ def _curves(run: Run, problems: list[str]) -> dict[str, Curve]:
         "learned": [_finite(a) for a in np.diagonal(matrix)] if matrix.shape[0] == matrix.shape[1] else [],
     }
     moved, apart = result.moved, result.apart
-    if not _drift_fits(result):
+    if not result.drift_fits:
         problems.append(f"{run.path} has numbers of drift that do not fit its tasks, which are left out")
         moved, apart = [], []
     between = [[gap for row in gaps for gap in row] for gaps in apart]
@@ -204,15 +204,6 @@ def _curves(run: Run, problems: list[str]) -> dict[str, Curve]:
         "nearest_apart": [_finite(min(gaps, default=None)) for gaps in between],
         "mean_apart": [_finite(_mean(gaps)) for gaps in between],
     }
-
-
-def _drift_fits(result: Result) -> bool:
-    if not result.moved and not result.apart:
-        return True
-    rows = [[0.0] * (t + 1) for t in range(len(result.accuracies))]
-    return [len(row) for row in result.moved] == [len(row) for row in rows] and [
-        [len(gaps) for gaps in task] for task in result.apart
-    ] == [list(range(len(row))) for row in rows]
 
 
 def _over_seeds(curves: Sequence[Curve]) -> dict[str, Curve]:
@@ -237,25 +228,16 @@ def _finite(value: float | None) -> float | None:
 
 def _recorded(group: list[Run], problems: list[str], notes: list[str]) -> Data | None:
     """What the first run of a line that left a record has in it; of one seed, since a map takes seconds."""
-    for run in group:
-        path = run.path.with_name(RECORD)
-        if not path.exists():
-            continue
-        try:
-            record = read_record(path)
-        except (OSError, ValueError) as error:
-            problems.append(str(error))
-            continue
-        if record.digest != run.result.experiment.digest:
-            problems.append(f"{path} is the record of another run than the result beside it")
-            continue
-        return {
-            "seed": run.seed,
-            "first_moved": _curves(run, [])["first_moved"],
-            "map": _map(record, notes),
-            "memory": None if record.memory is None else _memory(record.memory, record.n_steps),
-        }
-    return None
+    found = first_record(group, problems)
+    if found is None:
+        return None
+    run, record = found
+    return {
+        "seed": run.seed,
+        "first_moved": _curves(run, [])["first_moved"],
+        "map": _map(record, notes),
+        "memory": None if record.memory is None else _memory(record.memory, record.n_steps),
+    }
 
 
 def _map(record: Record, notes: list[str]) -> Data | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +18,7 @@ from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Recipe, Size, load_recipe
 from holdfast.experiments.results import Result, ResultStore
 from holdfast.experiments.tables import COLUMNS, measured
+from holdfast.report.recorded import has_record
 from holdfast.report.tables import Cell, Column, Row, Run, Table, judge, parse_printed, with_best
 
 BETTER: dict[str, Literal["more", "less"]] = {
@@ -51,10 +52,15 @@ class PaperTable(BaseModel):
 
 
 @cache
+def paper_content() -> dict[str, Any]:
+    """What paper.toml holds."""
+    return tomllib.loads((Path(__file__).parent / "paper.toml").read_text(encoding="utf-8"))
+
+
+@cache
 def paper_tables() -> dict[str, PaperTable]:
     """The paper's tables by id, in its order."""
-    content = tomllib.loads((Path(__file__).parent / "paper.toml").read_text(encoding="utf-8"))
-    return {table["id"]: PaperTable.model_validate(table) for table in content["tables"]}
+    return {table["id"]: PaperTable.model_validate(table) for table in paper_content()["tables"]}
 
 
 def chosen_tables(name: str) -> list[PaperTable]:
@@ -67,7 +73,10 @@ def chosen_tables(name: str) -> list[PaperTable]:
 
 
 def stored_runs(folders: Iterable[Path]) -> list[Run]:
-    """The runs in folders, each experiment once; what cannot be read is named in a warning and passed over."""
+    """The runs in folders, each experiment once: the first that has a record beside it, else the first.
+
+    What cannot be read is named in a warning and passed over.
+    """
     runs: dict[str, Run] = {}
     for folder in folders:
         if not folder.is_dir():
@@ -79,23 +88,22 @@ def stored_runs(folders: Iterable[Path]) -> list[Run]:
             except ValueError as error:
                 warnings.warn(f"{path} is no result of a run: {error}", stacklevel=2)
                 continue
-            runs.setdefault(result.experiment.digest, Run(path, result))
+            run = Run(path, result)
+            known = runs.setdefault(result.experiment.digest, run)
+            if has_record(run) and not has_record(known):
+                runs[result.experiment.digest] = run
     return list(runs.values())
 
 
 def make_table(paper: PaperTable, runs: list[Run], size: Size) -> Table:
-    """A table of the paper with the numbers of `runs` beside; see `_Source.best_runs` for which of them."""
-    sources = {name: _Source.load(name, size) for name in paper.recipes}
+    """A table of the paper with the numbers of `runs` beside; see `Source.best_runs` for which of them."""
+    sources = {name: Source.load(name, size) for name in paper.recipes}
     measures = [_measure(paper, title) for title in paper.columns]
     rows = [
         Row(label, name, _cells(paper, measures, sources, name, runs, printed), is_bound=name in paper.bounds)
-        for label, name, *printed in _all_rows(paper, sources)
+        for label, name, *printed in all_rows(paper, sources)
     ]
-    notes = [
-        f"{name} in size {size}: {'; '.join(changes)}."
-        for name, source in sources.items()
-        if (changes := source.size_notes())
-    ]
+    notes = [note for source in sources.values() for note in source.size_notes(size)]
     if paper.departure:
         notes.append(f"Not the paper's setup: {paper.departure}.")
     notes += dict.fromkeys(
@@ -107,20 +115,9 @@ def make_table(paper: PaperTable, runs: list[Run], size: Size) -> Table:
 
 def missing_experiments(paper: PaperTable, runs: list[Run], size: Size) -> list[Experiment]:
     """What is still to be run for a table in a size; a row that cannot be run is named in a warning."""
-    done = [(run.seed, run.decided) for run in runs]
-    missing: list[Experiment] = []
-    for name in paper.recipes:
-        recipe = load_recipe(name).sized(size)
-        rows = list(dict.fromkeys([row for _, row, *_ in paper.rows] + (list(recipe.rows) if paper.recipe else [])))
-        for row in rows:
-            if row not in recipe.rows:
-                warnings.warn(f"the recipe '{name}' has no row '{row}', so none is run", stacklevel=2)
-            elif experiment_of(recipe, row) is None:
-                warnings.warn(f"the row '{row}' of '{name}' needs what is not there, so none is run", stacklevel=2)
-        runnable = [row for row in rows if experiment_of(recipe, row) is not None]
-        wanted = [recipe.experiment(row, seed=seed) for seed in recipe.seeds for row in runnable]
-        missing += [experiment for experiment in wanted if (experiment.seed, decided(experiment)) not in done]
-    return missing
+    sources = {name: Source.load(name, size) for name in paper.recipes}
+    rows = [name for _, name, *_ in all_rows(paper, sources)]
+    return [experiment for source in sources.values() for experiment in source.missing(rows, runs)]
 
 
 @dataclass(frozen=True)
@@ -144,16 +141,16 @@ def _measure(paper: PaperTable, title: str) -> _Measure:
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """A recipe in the size that is asked for and in full."""
 
     full: Recipe
     sized: Recipe
 
     @staticmethod
-    def load(name: str, size: Size) -> _Source:
+    def load(name: str, size: Size) -> Source:
         recipe = load_recipe(name)
-        return _Source(recipe.sized("full"), recipe.sized(size))
+        return Source(recipe.sized("full"), recipe.sized(size))
 
     def best_runs(self, row: str, runs: list[Run]) -> list[Run]:
         """The runs to show in a row: of one configuration and the recipe's seeds, as near the asked size as there are.
@@ -184,8 +181,23 @@ class _Source:
 
         return sorted(groups[min(groups, key=distance)], key=lambda run: run.seed)
 
-    def size_notes(self) -> list[str]:
-        """What the size changes, in words: each change with the rows that it is made in, unless all are."""
+    def missing(self, rows: Iterable[str], runs: list[Run]) -> list[Experiment]:
+        """What of `rows` is not among `runs`, with the seeds of the size; what cannot be run is named in a warning."""
+        name = self.full.name
+        runnable = []
+        for row in rows:
+            if row not in self.sized.rows:
+                warnings.warn(f"the recipe '{name}' has no row '{row}', so none is run", stacklevel=3)
+            elif experiment_of(self.sized, row) is None:
+                warnings.warn(f"the row '{row}' of '{name}' needs what is not there, so none is run", stacklevel=3)
+            else:
+                runnable.append(row)
+        done = [(run.seed, run.decided) for run in runs]
+        wanted = [self.sized.experiment(row, seed=seed) for seed in self.sized.seeds for row in runnable]
+        return [experiment for experiment in wanted if (experiment.seed, decided(experiment)) not in done]
+
+    def size_notes(self, size: Size) -> list[str]:
+        """What the size changes, in a sentence if it does: each change with the rows that it is made in, unless all."""
         rows_by_change: dict[str, list[str]] = {}
         n_rows = 0
         for row in self.full.rows:
@@ -195,13 +207,13 @@ class _Source:
             n_rows += 1
             for change in differences(sized, full).items():
                 rows_by_change.setdefault(described(change), []).append(row)
-        notes = [
+        changes = [
             change if len(rows) == n_rows else f"{change} ({', '.join(rows)})"
             for change, rows in rows_by_change.items()
         ]
         if self.sized.seeds != self.full.seeds:
-            notes.append(f"seeds {_listed(self.sized.seeds)} instead of {_listed(self.full.seeds)}")
-        return notes
+            changes.append(f"seeds {_listed(self.sized.seeds)} instead of {_listed(self.full.seeds)}")
+        return [f"{self.full.name} in size {size}: {'; '.join(changes)}."] if changes else []
 
 
 def experiment_of(recipe: Recipe, row: str) -> Experiment | None:
@@ -224,7 +236,7 @@ def _same_stream(experiment: Experiment, other: Experiment) -> bool:
     return not any(name.partition(".")[0] == "stream" for name in differences(experiment, other))
 
 
-def _all_rows(paper: PaperTable, sources: dict[str, _Source]) -> list[list[str]]:
+def all_rows(paper: PaperTable, sources: dict[str, Source]) -> list[list[str]]:
     """The paper's rows, then those of our recipe that it has not; in a table over several recipes, only the paper's."""
     known = {name for _, name, *_ in paper.rows}
     ours = sources[paper.recipe].full.rows if paper.recipe else {}
@@ -234,7 +246,7 @@ def _all_rows(paper: PaperTable, sources: dict[str, _Source]) -> list[list[str]]
 def _cells(
     paper: PaperTable,
     measures: list[_Measure],
-    sources: dict[str, _Source],
+    sources: dict[str, Source],
     row: str,
     runs: list[Run],
     printed: list[str],
@@ -246,7 +258,7 @@ def _cells(
     )
 
 
-def _cell(measure: _Measure, source: _Source | None, row: str, found: list[Run], text: str, departure: str) -> Cell:
+def _cell(measure: _Measure, source: Source | None, row: str, found: list[Run], text: str, departure: str) -> Cell:
     """A column's value of the runs that were found for the row, beside the `text` that the paper prints."""
     printed = parse_printed(text)
     paper_text = "" if printed or text == "-" else text

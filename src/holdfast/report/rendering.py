@@ -20,7 +20,7 @@ from rich.text import Text
 
 from holdfast.experiments.tables import markdown as markdown_rows
 from holdfast.experiments.tables import mean_and_spread
-from holdfast.report.tables import Cell, Column, Run, Table
+from holdfast.report.tables import Cell, Column, Row, Run, Table
 
 NOTHING = "–"
 
@@ -59,9 +59,18 @@ def numbers(table: Table) -> Grid:
         line: list[Field] = [(Piece(row.label),)]
         for column, cell in zip(table.columns, row.cells, strict=True):
             line += _fields(column, cell)
-        counts = sorted({len(cell.values) for cell in row.cells if cell.values})
-        lines.append([*line, (Piece(", ".join(map(str, counts)) or NOTHING),)])
+        lines.append([*line, (Piece(_n_seeds(row)),)])
     return Grid(f"{table.id}: {table.title}", table.notes, f"{alignment}r", [*header, "seeds"], lines)
+
+
+def ours(table: Table) -> Grid:
+    """Our numbers alone, where the paper prints none."""
+    lines: list[list[Field]] = []
+    for row in table.rows:
+        line: list[Field] = [(_ours(column, cell),) for column, cell in zip(table.columns, row.cells, strict=True)]
+        lines.append([(Piece(row.label),), *line, (Piece(_n_seeds(row)),)])
+    header = [table.named, *(column.title for column in table.columns), "seeds"]
+    return Grid(f"{table.id}: {table.title}", table.notes, f"l{'r' * len(table.columns)}r", header, lines)
 
 
 def verdicts(table: Table) -> Grid:
@@ -218,6 +227,11 @@ def escape_latex(text: str) -> str:
     """The text with all that means something to LaTeX written out."""
     tilde = "H\u0303"  # two characters, the second put above the first
     return r"$\tilde{H}$".join("".join(LATEX.get(letter, letter) for letter in part) for part in text.split(tilde))
+
+
+def _n_seeds(row: Row) -> str:
+    counts = sorted({len(cell.values) for cell in row.cells if cell.values})
+    return ", ".join(map(str, counts)) or NOTHING
 
 
 def _fields(column: Column, cell: Cell) -> list[Field]:

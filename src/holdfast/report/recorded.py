@@ -1,0 +1,29 @@
+"""What runs have recorded, found beside their results."""
+
+from __future__ import annotations
+
+from holdfast.experiments.record import RECORD, Record, read_record
+from holdfast.report.tables import Run
+
+
+def has_record(run: Run) -> bool:
+    """Whether a file that should be one is there."""
+    return run.path.with_name(RECORD).exists()
+
+
+def first_record(runs: list[Run], problems: list[str]) -> tuple[Run, Record] | None:
+    """The first of `runs` that left a record, and that; what cannot be used is named in `problems`."""
+    for run in filter(has_record, runs):
+        path = run.path.with_name(RECORD)
+        try:
+            record = read_record(path)
+        except OSError as error:  # which need not name the file
+            problems.append(f"{path} cannot be read: {error}")
+            continue
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        if record.digest == run.result.experiment.digest:
+            return run, record
+        problems.append(f"{path} is the record of another run than the result beside it")
+    return None

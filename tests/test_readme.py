@@ -39,7 +39,12 @@ def test_the_readmes_tables_are_those_of_the_stored_results(benchmark):
 
 @pytest.mark.parametrize(
     ("page", "folder"),
-    [("drr", "tuning/split_cifar100"), ("drr", "tuning/permuted_mnist"), ("methods", "five_tasks/permuted_mnist")],
+    [
+        ("drr", "tuning/split_cifar100"),
+        ("drr", "tuning/turned"),
+        ("drr", "tuning/permuted_mnist"),
+        ("methods", "five_tasks/permuted_mnist"),
+    ],
 )
 def test_the_tables_in_the_docs_are_those_stored(page, folder):
     results = ResultStore(RESULTS / folder).results()

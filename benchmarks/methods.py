@@ -1,0 +1,89 @@
+"""What does a step of each method cost, relative to experience replay?
+
+    python benchmarks/methods.py [--recipe permuted_mnist] [--replay 256] [--old-tasks 9] [--steps 5] [--rounds 9]
+
+Every row of a recipe with its own settings but the same replay size, on made-up samples of the recipe's shape. Each
+first learns a few batches of the old tasks, so that its memory has samples of all of them. Then all take turns in one
+process, so that a busy machine slows them alike; a ratio is the median over rounds of a row's time over that of `er` in
+the same round. Prints a table in Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import torch
+from torch import Tensor
+
+from holdfast import Learner
+from holdfast.build import options_of
+from holdfast.experiments.recipes import load_recipe
+from holdfast.experiments.tables import markdown
+
+SHAPES = {"permuted_mnist": ((784,), 10), "split_cifar100": ((3, 32, 32), 5)}  # of a sample, and classes a task
+BATCH, WARM_STEPS = 10, 5
+
+
+class Made:
+    """Batches of made-up samples: bytes around a centre for each class."""
+
+    def __init__(self, shape: tuple[int, ...], classes_per_task: int, *, shared: bool) -> None:
+        self.rng = torch.Generator().manual_seed(0)
+        self.shape, self.classes_per_task, self.shared = shape, classes_per_task, shared
+        self.centres = torch.randint(256, (100, *shape), generator=self.rng)
+
+    def batch(self, task: int) -> tuple[Tensor, Tensor]:
+        label = torch.randint(self.classes_per_task, (BATCH,), generator=self.rng)
+        y = label if self.shared else label + task * self.classes_per_task
+        noise = torch.randint(-100, 101, (BATCH, *self.shape), generator=self.rng)
+        return (self.centres[y] + noise).clamp(0, 255).to(torch.uint8), y
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", choices=sorted(SHAPES), default="permuted_mnist")
+    parser.add_argument("--replay", type=int, default=256)
+    parser.add_argument("--old-tasks", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    recipe, (shape, classes_per_task) = load_recipe(arguments.recipe), SHAPES[arguments.recipe]
+    made = Made(shape, classes_per_task, shared=recipe.common["setting"] == "domain")
+    old = [(task, *made.batch(task)) for task in range(arguments.old_tasks) for _ in range(WARM_STEPS)]
+
+    learners: dict[str, Learner] = {}
+    for row in recipe.rows:
+        experiment = recipe.experiment(row)
+        if experiment.stream.name == "joint":
+            continue
+        if row != "mer" and "replay_size" in options_of("methods", experiment.method.name):
+            experiment = recipe.experiment(row, changes={"method.replay_size": arguments.replay})
+        learner = Learner(input_shape=shape, scale=1 / 255, **experiment.learner_settings(100))
+        for task, x, y in old:
+            if learner.running_task not in (None, task):
+                learner.end_task()
+            learner.observe(x, y, task)
+        learner.end_task()
+        learners[row] = learner
+
+    ratios: dict[str, list[float]] = {row: [] for row in learners}
+    for _ in range(arguments.rounds):
+        batches = [made.batch(arguments.old_tasks) for _ in range(arguments.steps)]
+        seconds = {}
+        for row, learner in learners.items():
+            started = time.perf_counter()
+            for x, y in batches:
+                learner.observe(x, y, arguments.old_tasks)
+            seconds[row] = time.perf_counter() - started
+        for row, taken in seconds.items():
+            ratios[row].append(taken / seconds["er"])
+    print(f"`{arguments.recipe}`, {BATCH} new samples, {arguments.replay} replayed, {arguments.old_tasks} old tasks:\n")
+    lines = [[row, f"{statistics.median(found):.2f}"] for row, found in ratios.items()]
+    print(markdown((["method", "step, of er's"], lines)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """What does a step of each method cost, relative to experience replay?
 
-    python benchmarks/methods.py [--recipe permuted_mnist] [--replay 256] [--old-tasks 9] [--steps 5] [--rounds 9]
+    python benchmarks/methods.py [--recipe permuted_mnist] [--replay 256] [--without mer] [--old-tasks 9] [--rounds 9]
 
 Every row of a recipe with its own settings but the same replay size, on made-up samples of the recipe's shape. Each
 first learns a few batches of the old tasks, so that its memory has samples of all of them. Then all take turns in one
@@ -45,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=sorted(SHAPES), default="permuted_mnist")
     parser.add_argument("--replay", type=int, default=256)
+    parser.add_argument("--without", default="", help="rows to leave out, with commas between")
     parser.add_argument("--old-tasks", type=int, default=9)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=9)
@@ -57,7 +58,7 @@ def main() -> None:
     learners: dict[str, Learner] = {}
     for row in recipe.rows:
         experiment = recipe.experiment(row)
-        if experiment.stream.name == "joint":
+        if experiment.stream.name == "joint" or row in arguments.without.split(","):
             continue
         if row != "mer" and "replay_size" in options_of("methods", experiment.method.name):
             experiment = recipe.experiment(row, changes={"method.replay_size": arguments.replay})

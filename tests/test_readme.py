@@ -10,7 +10,7 @@ from holdfast.experiments.results import ResultStore
 from holdfast.experiments.tables import comparison, markdown
 
 ROOT = Path(__file__).parents[1]
-README, RESULTS = ROOT / "README.md", ROOT / "results"
+README, METHODS, RESULTS = ROOT / "README.md", ROOT / "docs" / "methods.md", ROOT / "results"
 
 
 def test_the_readmes_example_runs_and_has_learned_its_stream(tmp_path, monkeypatch, capsys):
@@ -51,6 +51,20 @@ def test_the_tables_in_the_docs_are_those_stored(page, folder):
     assert markdown(comparison(results)) in (ROOT / "docs" / f"{page}.md").read_text()
 
 
-def test_the_readmes_ratio_is_the_one_stored():
+def test_the_readmes_ratios_are_those_stored():
+    readme = " ".join(README.read_text().split())
     (ratio,) = re.findall(r"ratio +(\d+\.\d+)", (RESULTS / "step.txt").read_text())
-    assert f"took {ratio} times as long" in README.read_text()
+    assert f"took {ratio} times as long" in readme
+    for name in ("step_resnet", "step_256"):
+        (ratio,) = re.findall(r"drr +(\d+\.\d+) times er", (RESULTS / f"{name}.txt").read_text())
+        assert f"{ratio} times" in readme
+
+
+@pytest.mark.parametrize(("benchmark", "place"), [("permuted_mnist", 0), ("split_cifar100", 1)])
+def test_the_costs_in_the_docs_are_those_stored(benchmark, place):
+    stored = (RESULTS / f"cost_{benchmark}.md").read_text()
+    lines = [line.split("|") for line in METHODS.read_text().splitlines() if line.startswith("| `")]
+    for row, cost in re.findall(r"^\| (\w+) \| ([\d.]+) \|$", stored, flags=re.MULTILINE):
+        if row in names("methods"):
+            told = next(cells[5] for cells in lines if cells[1].strip().startswith(f"`{row}`"))
+            assert told.split(";")[0].split("/")[place].strip() == cost

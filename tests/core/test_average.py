@@ -55,7 +55,7 @@ def test_a_decay_that_averages_nothing_is_refused(decay: float):
         Learner("er", average=decay, input_shape=(3,))
 
 
-@pytest.mark.parametrize("method", ["finetune", "er", "drr"])
+@pytest.mark.parametrize("method", ["finetune", "er", "der"])
 def test_a_learner_predicts_with_the_average_and_learns_with_its_weights(method: str):
     plain, averaged = Learner(method, seed=3), Learner(method, seed=3, average=0.9)
     for x, y, _ in toy_batches("free")[:10]:

@@ -33,7 +33,7 @@ from holdfast.methods._base import Method, ReplayMethod
 __all__ = ["DriftWatch", "Learner", "load_learner"]
 
 Array = Tensor | np.ndarray[Any, Any] | Sequence[Any]
-PREDICT_SIZE = 128  # samples scored at once: few enough to stay in a processor's cache, which halves the time
+PREDICT_SIZE = 128  # samples scored at once: few enough to stay in a processor's cache
 MAX_CLASSES = 100_000  # a growing head takes no label beyond: it is more likely a mistake than a class
 MAX_TASKS = 100_000
 INPUT_DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
@@ -158,9 +158,7 @@ class Learner(Stateful):
     def features(self, x: Array) -> Tensor:
         """(n, n_features) what the backbone makes of inputs, as when predicting."""
         inputs = self._checked_inputs(x)
-        embed = self.method.model.embed
-        with self.method.settled():
-            return torch.cat([embed(part.to(self.device)) for part in torch.split(inputs, PREDICT_SIZE)])
+        return torch.cat([self.method.embed(part.to(self.device)) for part in torch.split(inputs, PREDICT_SIZE)])
 
     def watch(self, watcher: Callable[[Learner], None]) -> None:
         """Call `watcher` after each batch; watchers are not saved."""

@@ -160,8 +160,8 @@ class Source:
         most seeds. Runs on other tasks than the recipe's in either size, or on fewer of their samples, do not
         count: their A_T is another quantity.
         """
-        expected = [each for size in (self.full, self.sized) if (each := experiment_of(size, row))]
-        twins = [decided(each) for each in expected]
+        twins = [decided(each) for size in (self.full, self.sized) if (each := experiment_of(size, row))]
+        streams = [_of_stream(settings) for settings in twins]
         groups: dict[str, list[Run]] = {}
         for run in runs:
             experiment = run.result.experiment
@@ -169,7 +169,7 @@ class Source:
                 continue
             if experiment.seed not in self.full.seeds:
                 continue
-            if expected and not any(_same_stream(experiment, each) for each in expected):
+            if streams and _of_stream(run.decided) not in streams:
                 continue
             groups.setdefault(experiment.kind, []).append(run)
         if not groups:
@@ -232,8 +232,8 @@ def departures(recipe: Recipe, row: str, run: Run) -> tuple[str, ...]:
     return tuple(described(change) for change in differences(run.result.experiment, expected).items())
 
 
-def _same_stream(experiment: Experiment, other: Experiment) -> bool:
-    return not any(name.partition(".")[0] == "stream" for name in differences(experiment, other))
+def _of_stream(settings: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in settings.items() if name.partition(".")[0] == "stream"}
 
 
 def all_rows(paper: PaperTable, sources: dict[str, Source]) -> list[list[str]]:

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from holdfast import _sweep_command
 from holdfast.experiments.recipes import load_recipe
+from holdfast.experiments.record import RECORD
 from holdfast.experiments.results import Busy, ResultStore
 from holdfast.experiments.run import CHECKPOINT, Moment
 from holdfast.experiments.sweep import Job
@@ -64,12 +65,13 @@ def begun_in_a_process(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def test_a_sweep_goes_on_beside_failed_runs_and_names_them_at_the_end(gate, holdfast):
     open_gate(gate)
-    done = holdfast("sweep", "mine.toml", "--workers", "1", "--json")
+    done = holdfast("sweep", "mine.toml", "--workers", "1", "--record", "--json")
     assert done.returncode == 1
     document = json.loads(done.stdout)
     (result,), (failed,) = document["results"], document["failed"]
     assert result["experiment"]["row"] == "er"
     assert Path(result["folder"], "result.json").exists()
+    assert Path(result["folder"], RECORD).exists()
     assert failed["experiment"]["row"] == "bad"
     assert "lower the learning rate" in failed["reason"]
     headline, line = done.stderr.strip().splitlines()
@@ -77,6 +79,8 @@ def test_a_sweep_goes_on_beside_failed_runs_and_names_them_at_the_end(gate, hold
     assert line.strip().startswith("mine bad seed 1234: ")
     compared = holdfast("compare", "mine.toml", "--methods", "er", "--json")  # finished, so it is only read
     assert json.loads(compared.stdout) == [result]
+    Path(result["folder"], RECORD).unlink()
+    assert "finished before without --record" in holdfast("sweep", "mine.toml", "--methods", "er", "--record").stdout
     again = holdfast("sweep", "mine.toml", "--methods", "er")
     assert again.returncode == 0
     assert "mine er seed 1234: finished before, skipped" in again.stdout

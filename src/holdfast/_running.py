@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from typing import Unpack
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from holdfast._command_line import err, out, stop_on_signal
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import Result, ResultStore
-from holdfast.experiments.run import Moment, run
+from holdfast.experiments.run import How, Moment, run
 
 
 def run_all(
     experiments: list[Experiment],
     store: ResultStore,
     *,
-    data: Path | None,
-    device: str,
-    checkpoint_seconds: float = 60,
     fresh: bool = False,
-    record: bool = False,
     quiet: bool = False,
+    **how: Unpack[How],
 ) -> list[Result]:
     """Run `experiments` in turn; Ctrl-C saves the one that runs and ends the program."""
     results = []
     with stop_on_signal() as stop:
         for experiment in experiments:
             with _Watcher(experiment.label, quiet=quiet) as watcher:
-                result = run(
-                    experiment,
-                    store,
-                    data=data,
-                    device=device,
-                    checkpoint_seconds=checkpoint_seconds,
-                    fresh=fresh,
-                    record=record,
-                    watcher=watcher,
-                    stop=stop,
-                )
+                result = run(experiment, store, fresh=fresh, watcher=watcher, stop=stop, **how)
             if not watcher.has_begun and not quiet:
                 out.print(f"{experiment.label}: finished before, skipped ({store.folder(experiment)})")
             results.append(result)

@@ -18,6 +18,7 @@ from holdfast._command_line import (
     Device,
     Every,
     Json,
+    Keep,
     Methods,
     NTasks,
     OutFolder,
@@ -37,6 +38,7 @@ from holdfast._command_line import (
 from holdfast.experiments.ray_sweep import ray_sweep
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.results import ResultStore
+from holdfast.experiments.run import How
 from holdfast.experiments.sweep import Failure, Job, sweep
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Runs at once; else one for each processor.")]
@@ -56,6 +58,7 @@ def sweep_command(
     data: Data = None,
     device: Device = "cpu",
     checkpoint_every: Every = 60,
+    record: Keep = False,
     as_json: Json = False,
 ) -> None:
     """Learn one stream with several methods and seeds at once, and print a table; started again, it goes on."""
@@ -63,17 +66,9 @@ def sweep_command(
     experiments = all_experiments(loaded, methods, seeds, all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
     start = sweep if ray is None else partial(ray_sweep, address=ray)
+    how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)
     with stop_on_signal() as stop, _Watcher(quiet=as_json) as watcher:
-        report = start(
-            experiments,
-            store,
-            workers=workers,
-            data=data,
-            device=device,
-            checkpoint_seconds=checkpoint_every,
-            watcher=watcher,
-            stop=stop,
-        )
+        report = start(experiments, store, workers=workers, watcher=watcher, stop=stop, **how)
     if as_json:
         results = [as_document(result, store.folder(result.experiment)) for result in report.results]
         failed = [_failed_as_json(failure, store) for failure in report.failures]

@@ -42,6 +42,7 @@ from holdfast._running import run_all
 from holdfast.build import FOLDERS, Kind, Unknown, check_name, find, names
 from holdfast.experiments.recipes import load_recipe, recipe_names
 from holdfast.experiments.results import Result, ResultStore, read_result
+from holdfast.experiments.run import How
 from holdfast.experiments.tables import comparison, drift_rows, markdown, matrix_rows
 
 app = typer.Typer(
@@ -77,16 +78,8 @@ def run_command(
     torch.set_num_threads(threads)
     experiment = load_recipe(recipe).experiment(method, seed=seed, changes=all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    (result,) = run_all(
-        [experiment],
-        store,
-        data=data,
-        device=device,
-        checkpoint_seconds=checkpoint_every,
-        fresh=fresh,
-        record=record,
-        quiet=as_json,
-    )
+    how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)
+    (result,) = run_all([experiment], store, fresh=fresh, quiet=as_json, **how)
     folder = store.folder(experiment)
     if as_json:
         print_json(as_document(result, folder))
@@ -116,16 +109,8 @@ def compare(
     loaded = load_recipe(recipe)
     experiments = all_experiments(loaded, methods, seeds, all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    results = run_all(
-        experiments,
-        store,
-        data=data,
-        device=device,
-        checkpoint_seconds=checkpoint_every,
-        fresh=fresh,
-        record=record,
-        quiet=as_json,
-    )
+    how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)
+    results = run_all(experiments, store, fresh=fresh, quiet=as_json, **how)
     if as_json:
         print_json([as_document(result, store.folder(result.experiment)) for result in results])
         return

@@ -83,10 +83,7 @@ def pretended_sweep(
     watcher: Listening | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> SweepReport:
-    def order(experiment: Experiment) -> Order:
-        return Order(experiment, folder)
-
-    return oversee(experiments, ResultStore(folder), order, lambda: pool, watcher=watcher or Listening(), stop=stop)
+    return oversee(experiments, ResultStore(folder), {}, lambda: pool, watcher=watcher or Listening(), stop=stop)
 
 
 def gated(folder: Path, seed: int) -> Experiment:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -12,7 +12,7 @@ import torch
 
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import Busy, Refused, ResultStore
-from holdfast.experiments.run import Interrupted, Moment, Watcher, run
+from holdfast.experiments.run import How, Interrupted, Moment, Watcher, run
 from holdfast.methods._base import Diverged
 
 
@@ -22,9 +22,7 @@ class Order:
 
     experiment: Experiment
     root: Path
-    data: Path | None = None
-    device: str = "cpu"
-    checkpoint_seconds: float = 60
+    how: How = field(default_factory=How)
 
 
 @dataclass(frozen=True)
@@ -76,15 +74,7 @@ def carry_out(order: Order, reporter: Reporter) -> Outcome:
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: reporter.tell(Warned(str(message)))
         try:
-            run(
-                order.experiment,
-                ResultStore(order.root),
-                data=order.data,
-                device=order.device,
-                checkpoint_seconds=order.checkpoint_seconds,
-                watcher=reporter,
-                stop=reporter.stop,
-            )
+            run(order.experiment, ResultStore(order.root), watcher=reporter, stop=reporter.stop, **order.how)
         except Busy:
             return Outcome("elsewhere")
         except Interrupted:

@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.orders import Begun, Order, Outcome, Report, carry_out
 from holdfast.experiments.results import ResultStore
-from holdfast.experiments.run import Moment
+from holdfast.experiments.run import How, Moment
 from holdfast.experiments.sweep import MAX_DEATHS, Silent, SweepReport, SweepWatcher, oversee
 
 SECONDS_BETWEEN_REPORTS = 0.5
@@ -30,11 +30,9 @@ def ray_sweep(
     *,
     address: str = "auto",
     workers: int | None = None,
-    data: Path | None = None,
-    device: str = "cpu",
-    checkpoint_seconds: float = 60,
     watcher: SweepWatcher | None = None,
     stop: Callable[[], bool] = lambda: False,
+    **how: Unpack[How],
 ) -> SweepReport:
     """`sweep` on Ray: one task and one processor a run; all hosts must see the store's folder at the same path.
 
@@ -42,23 +40,20 @@ def ray_sweep(
         address: of a cluster; 'auto' for the one that this host belongs to, 'local' for one that lives as long as
             the sweep. A process that is connected to Ray already stays with that.
         workers: at most so many runs at once; by default as many as the cluster has processors.
-        data, device, checkpoint_seconds, watcher, stop: as in `sweep`.
+        watcher, stop, how: as in `sweep`.
     """
     # Workers have other current folders and environments.
-    root = store.root.resolve()
-    data = data or (Path(folder) if (folder := os.environ.get("HOLDFAST_DATA")) else None)
-    data = data and data.resolve()
-
-    def order(experiment: Experiment) -> Order:
-        return Order(experiment, root, data, device, checkpoint_seconds)
+    store = ResultStore(store.root.resolve())
+    if data := how.get("data") or os.environ.get("HOLDFAST_DATA"):
+        how["data"] = Path(data).resolve()
 
     with contextlib.ExitStack() as connection:
 
         def pool() -> _Tasks:
             ray = connection.enter_context(connected(address, workers))
-            return _Tasks(ray, workers, on_gpu=device.startswith("cuda"))
+            return _Tasks(ray, workers, on_gpu=how.get("device", "cpu").startswith("cuda"))
 
-        return oversee(experiments, store, order, pool, watcher=watcher or Silent(), stop=stop)
+        return oversee(experiments, store, how, pool, watcher=watcher or Silent(), stop=stop)
 
 
 @contextlib.contextmanager

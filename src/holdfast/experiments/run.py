@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypedDict
 
 import torch
 
@@ -49,6 +49,15 @@ class Watcher(Protocol):
     def begin(self, facts: dict[str, str], moment: Moment) -> None: ...
 
     def step(self, moment: Moment) -> None: ...
+
+
+class How(TypedDict, total=False):
+    """What `run` is told beside the experiment, alike for many runs."""
+
+    data: Path | None
+    device: str
+    checkpoint_seconds: float
+    record: bool
 
 
 class Run(Stateful):

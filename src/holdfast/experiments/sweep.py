@@ -8,15 +8,15 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Unpack
 
 from holdfast.experiments.durations import Known, Size, expected_seconds, seconds_until_done, size_of
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.orders import Begun, Died, Order, Outcome, Report, Warned
 from holdfast.experiments.processes import Processes
+from holdfast.experiments.record import RECORD
 from holdfast.experiments.results import Result, ResultStore
-from holdfast.experiments.run import Interrupted, Moment
+from holdfast.experiments.run import How, Interrupted, Moment
 
 MAX_DEATHS = 3  # of its workers that a run outlives; after one more it counts as failed
 SECONDS_BETWEEN_LOOKS = 0.2  # of the sweep at its workers
@@ -131,11 +131,9 @@ def sweep(
     store: ResultStore,
     *,
     workers: int | None = None,
-    data: Path | None = None,
-    device: str = "cpu",
-    checkpoint_seconds: float = 60,
     watcher: SweepWatcher | None = None,
     stop: Callable[[], bool] = lambda: False,
+    **how: Unpack[How],
 ) -> SweepReport:
     """Run all that is not finished, the longest first, in processes of this machine with one torch thread each.
 
@@ -148,22 +146,18 @@ def sweep(
 
     Args:
         workers: how many processes; by default one for each processor that may be used.
-        data, device, checkpoint_seconds: as in `run`.
         watcher: told what happens.
         stop: asked several times a second; if it says so, the runs save where they are, and Interrupted is raised.
+        how: as in `run`.
     """
     n_workers = workers or len(os.sched_getaffinity(0))
-
-    def order(experiment: Experiment) -> Order:
-        return Order(experiment, store.root, data, device, checkpoint_seconds)
-
-    return oversee(experiments, store, order, lambda: Processes(n_workers), watcher=watcher or Silent(), stop=stop)
+    return oversee(experiments, store, how, lambda: Processes(n_workers), watcher=watcher or Silent(), stop=stop)
 
 
 def oversee(
     experiments: Sequence[Experiment],
     store: ResultStore,
-    order: Callable[[Experiment], Order],
+    how: How,
     make_pool: Callable[[], Pool],
     *,
     watcher: SweepWatcher,
@@ -171,7 +165,7 @@ def oversee(
 ) -> SweepReport:
     """The sweep over any pool, which is not made if all runs are finished."""
     jobs = [Job(experiment) for experiment in {e.path: e for e in experiments}.values()]
-    overseer = _Overseer(jobs, store, order, watcher)
+    overseer = _Overseer(jobs, store, how, watcher)
     overseer.look_for_finished()
     if any(job.is_open for job in jobs):
         with contextlib.closing(make_pool()) as pool:
@@ -186,12 +180,10 @@ def oversee(
 class _Overseer:
     """Hands out orders and keeps the books."""
 
-    def __init__(
-        self, jobs: list[Job], store: ResultStore, order: Callable[[Experiment], Order], watcher: SweepWatcher
-    ) -> None:
+    def __init__(self, jobs: list[Job], store: ResultStore, how: How, watcher: SweepWatcher) -> None:
         self.jobs = jobs
         self.store = store
-        self.order = order
+        self.how = how
         self.watcher = watcher
         self.known: list[Known] = []
 
@@ -218,7 +210,7 @@ class _Overseer:
                 raise Interrupted(f"stopped with {n_done} of {len(self.jobs)} runs done")
             while not stopping and pool.has_room() and (job := self._next()) is not None:
                 job.status = "ordered"
-                pool.start(self.order(job.experiment))
+                pool.start(Order(job.experiment, self.store.root, self.how))
             for path, report in pool.reports(SECONDS_BETWEEN_LOOKS):
                 self._hear(by_path[path], report)
             self.watcher.showed(self.jobs, self._seconds_left(pool.n_workers))
@@ -273,7 +265,8 @@ class _Overseer:
             return
         job.status, job.moment = "finished", None
         if job.found:
-            self.watcher.said(job, f"finished before, skipped ({folder})")
+            lacks_record = self.how.get("record") and not (folder / RECORD).exists()
+            self.watcher.said(job, f"finished before{' without --record' if lacks_record else ''}, skipped ({folder})")
             return
         seconds = job.result.seconds + job.result.seconds_testing
         self.known.append((job.size, seconds))

@@ -212,7 +212,7 @@ def build_model(
     settings: LearnerSettings,
     input_shape: tuple[int, ...],
     *,
-    scale: float = 1.0,
+    scale: float | None = None,
     mean: Tensor | float = 0.0,
     backbone: nn.Module | None = None,
     n_features: int | None = None,
@@ -225,8 +225,6 @@ def build_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         network: nn.Module = backbone if backbone is not None else make("backbones", settings.backbone, input_shape)
-    if (pixels := getattr(network, "pixels", None)) is not None:  # weights that were learned elsewhere want it so
-        scale, mean = pixels
     return Model(
         network,
         n_features=n_features or _n_features(network, input_shape, declared=backbone is None),

@@ -76,7 +76,7 @@ class Learner(Stateful):
         self._watchers: list[Callable[[Learner], None]] = []
         self._method: Method | None = None
         if self.input_shape is not None:
-            self._method = self._built(self.input_shape, scale)
+            self._method = self._built(self.input_shape)
 
     @property
     def method(self) -> Method:
@@ -192,20 +192,17 @@ class Learner(Stateful):
             if self.input_shape is None:
                 raise ValueError("the saved state has a method, but no input_shape")
             n_features = state["method"]["model"]["head.weight"].shape[1]
-            method = self._built(self.input_shape, self.scale, n_features)
+            method = self._built(self.input_shape, n_features)
             method.load_state_dict(state["method"])
             self._method = method
 
     def _begin(self, batch: Batch) -> None:
         """Take from the first batch what was left open."""
-        shape, dtype, scale = tuple(batch.x.shape[1:]), batch.x.dtype, self.scale
-        if scale is None:
-            scale = 1 / 255 if dtype == torch.uint8 else 1.0
-        method = self._method or self._built(shape, scale)
+        shape = tuple(batch.x.shape[1:])
+        method = self._method or self._built(shape)
         if isinstance(method, ReplayMethod):
             method.memory.check(batch)
-        method.model.scale = scale
-        self._method, self.scale, self.input_shape, self.input_dtype = method, scale, shape, dtype
+        self._method, self.input_shape, self.input_dtype = method, shape, batch.x.dtype
 
     def _turn_to(self, tasks: list[int]) -> None:
         """End the running task if the samples are all of another; a mixed batch ends none."""
@@ -213,11 +210,11 @@ class Learner(Stateful):
             self.end_task()
         self.running_task = tasks[-1]
 
-    def _built(self, input_shape: tuple[int, ...], scale: float | None, n_features: int | None = None) -> Method:
+    def _built(self, input_shape: tuple[int, ...], n_features: int | None = None) -> Method:
         model = build_model(
             self.settings,
             input_shape,
-            scale=1.0 if scale is None else scale,
+            scale=self.scale,
             mean=self.mean,
             backbone=self._backbone,
             n_features=n_features,

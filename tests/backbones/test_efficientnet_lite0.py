@@ -5,9 +5,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from holdfast import Learner, load_learner
 from holdfast.backbones import efficientnet_lite0
 from holdfast.backbones.efficientnet_lite0 import PACKAGE, EfficientnetLite0
 from holdfast.build import LearnerSettings, build_model
+from holdfast.core.model import Model
 
 N_PUBLISHED = 4_694_024  # numbers in the published file
 N_CLASSIFIER = 1280 * 1000 + 1000
@@ -81,6 +83,25 @@ def test_every_published_array_but_the_classifier_finds_its_place():
 def test_the_model_brings_pixels_to_the_range_that_the_weights_know():
     settings = LearnerSettings.model_validate({"backbone": {"name": "efficientnet_lite0", "pretrained": True}})
     model = build_model(settings, (3, 32, 32), scale=1 / 255, mean=0.5)
+    assert_known_range(model)
+
+
+@needs_weights
+@pytest.mark.parametrize("scale", [None, 1.0])
+def test_a_learner_does_so_from_its_first_batch_on_and_after_it_was_saved(tmp_path: Path, scale: float | None):
+    x = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    backbone = {"name": "efficientnet_lite0", "pretrained": True}
+    learner = Learner("finetune", backbone=backbone, input_shape=(3, 32, 32), scale=scale, mean=120.0, lr=0.01)
+    learner.observe(x, [0, 1, 0, 1])
+    assert_known_range(learner.method.model)
+    assert "ImageNet" in learner.method.model.backbone.pretraining
+    learner.save(tmp_path / "learner")
+    again = load_learner(tmp_path / "learner")
+    assert_known_range(again.method.model)
+    assert again.observe(x, [0, 1, 0, 1]) == learner.observe(x, [0, 1, 0, 1])
+
+
+def assert_known_range(model: Model) -> None:
     pixels = torch.tensor([0, 127, 255], dtype=torch.uint8)
     torch.testing.assert_close(model.prepare(pixels), torch.tensor([-127 / 128, 0.0, 1.0]))
 

@@ -232,7 +232,8 @@ def test_a_watcher_hears_every_step_and_what_papers_hide(tmp_path: Path) -> None
     assert [moment.step for moment in watcher.moments] == list(range(37))
     assert watcher.moments[-1].n_steps == 36
     assert "30 samples = 1,440 bytes (48 a sample" in watcher.facts["memory"]  # 8 floats and two int64
-    for fact in ("setting", "tasks", "batch", "replay", "pre-training", "seed", "versions"):
+    assert watcher.facts["pre-training"] == "none"
+    for fact in ("setting", "tasks", "batch", "replay", "seed", "versions"):
         assert watcher.facts[fact]
 
 

@@ -69,7 +69,8 @@ class Model(nn.Module):
     Args:
         backbone: inputs (n, …) to features (n, n_features).
         setting: who knows the task when, hence who competes.
-        scale, mean: an input first becomes x * scale - mean, so that memory can keep raw bytes.
+        scale, mean: an input first becomes x * scale - mean, so that memory can keep raw bytes; without a scale bytes
+            are brought to 0…1 and floats left. A backbone that has `pixels` says both itself.
         seed: for the rows of the head.
     """
 
@@ -84,12 +85,14 @@ class Model(nn.Module):
         setting: Setting,
         head: HeadKind = "linear",
         cosine_scale: float = 10.0,
-        scale: float = 1.0,
+        scale: float | None = None,
         mean: Tensor | float = 0.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.backbone = backbone
+        if (pixels := getattr(backbone, "pixels", None)) is not None:  # its weights were learned so, elsewhere
+            scale, mean = pixels
         self.head = Head(n_features, n_classes, kind=head, cosine_scale=cosine_scale, seed=seed)
         self.seen = SeenClasses(setting, n_classes)
         self.scale = scale
@@ -107,9 +110,12 @@ class Model(nn.Module):
 
     def prepare(self, x: Tensor) -> Tensor:
         """Raw inputs as the backbone wants them."""
+        scale = self.scale
+        if scale is None:
+            scale = 1 / 255 if x.dtype == torch.uint8 else 1.0
         x = x.to(self.mean.dtype)  # that of the model
-        if self.scale != 1:
-            x = x * self.scale
+        if scale != 1:
+            x = x * scale
         return x - self.mean if self.has_mean else x
 
     def features(self, x: Tensor) -> Tensor:

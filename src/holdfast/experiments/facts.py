@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from holdfast.core.classes import SETTING_MEANINGS
+from holdfast.core.model import Model
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import versions
 from holdfast.learner import Learner
@@ -15,17 +16,17 @@ from holdfast.streams._base import Stream
 
 def facts(experiment: Experiment, stream: Stream, learner: Learner) -> dict[str, str]:
     """What a run is about to do, a line a fact."""
-    method = learner.method
-    n_parameters = sum(p.numel() for p in method.model.parameters())
-    head = "cosine head, no bias" if method.model.head.kind == "cosine" else "linear head"
+    method, model = learner.method, learner.method.model
+    n_parameters = sum(p.numel() for p in model.parameters())
+    head = "cosine head, no bias" if model.head.kind == "cosine" else "linear head"
     momentum = f", momentum {experiment.momentum:g}" if experiment.momentum else ""
     lines = {
         "method": _with_options(experiment.method.name, experiment.method.options),
-        "stream": f"{_with_options(experiment.stream.name, experiment.stream.options)}: {_samples(stream)}",
+        "stream": f"{_with_options(experiment.stream.name, experiment.stream.options)}: {_samples(stream, model)}",
         "tasks": _tasks(experiment, stream),
         "setting": f"{experiment.setting}: {SETTING_MEANINGS[experiment.setting]}",
-        "model": f"{experiment.backbone.name}, {head} of {method.model.head.n_classes}, {n_parameters:,} parameters",
-        "pre-training": "none",
+        "model": f"{experiment.backbone.name}, {head} of {model.head.n_classes}, {n_parameters:,} parameters",
+        "pre-training": getattr(model.backbone, "pretraining", "not known"),
         "batch": f"{experiment.batch_size} new samples, {_steps(method.steps_per_batch)} a batch, one pass",
         "optimiser": f"{experiment.optimizer}, learning rate {experiment.lr:g}{momentum}",
         "replay": "none",
@@ -69,10 +70,10 @@ def _tasks(experiment: Experiment, stream: Stream) -> str:
     )
 
 
-def _samples(stream: Stream) -> str:
+def _samples(stream: Stream, model: Model) -> str:
     n_train, n_test = sum(len(task.train) for task in stream), sum(len(task.test) for task in stream)
-    scale = "x" if math.isclose(stream.scale, 1) else f"x/{1 / stream.scale:g}"
-    mean = " less the mean" if not isinstance(stream.mean, float) or stream.mean else ""
+    scale = "x" if model.scale is None or math.isclose(model.scale, 1) else f"x/{1 / model.scale:g}"
+    mean = " less the mean" if model.has_mean else ""
     return f"{n_train:,} samples to learn, {n_test:,} to test; input {scale}{mean}"
 
 

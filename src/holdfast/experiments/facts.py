@@ -7,7 +7,7 @@ import math
 from holdfast.core.classes import SETTING_MEANINGS
 from holdfast.core.model import Model
 from holdfast.experiments.experiment import Experiment
-from holdfast.experiments.results import versions
+from holdfast.experiments.versions import versions
 from holdfast.learner import Learner
 from holdfast.memory.storage import parse_bytes
 from holdfast.methods._base import ReplayMethod

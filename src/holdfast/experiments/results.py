@@ -5,17 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import platform
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from holdfast.core.checkpoint import sync_folder
@@ -163,13 +159,3 @@ def write_text(path: Path, text: str) -> None:
     finally:
         aside.unlink(missing_ok=True)
     sync_folder(path.parent)
-
-
-def versions() -> dict[str, str]:
-    """What a result may depend on beside its experiment."""
-    found: dict[str, Any] = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
-    try:
-        found["holdfast"] = version("holdfast")
-    except PackageNotFoundError:  # run from a source tree
-        found["holdfast"] = "source"
-    return found | {"machine": platform.machine(), "threads": str(torch.get_num_threads())}

@@ -20,7 +20,8 @@ from holdfast.experiments.drift import DriftRecord
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.facts import facts
 from holdfast.experiments.record import RECORD, Recorder
-from holdfast.experiments.results import Result, ResultStore, versions
+from holdfast.experiments.results import Result, ResultStore
+from holdfast.experiments.versions import versions
 from holdfast.learner import PREDICT_SIZE, Learner
 from holdfast.streams._base import Stream, Task
 

@@ -1,0 +1,49 @@
+"""What a result may depend on beside its experiment."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import Distribution, PackageNotFoundError
+from pathlib import Path
+
+import numpy as np
+import torch
+
+PROJECT = Path(__file__).parents[3]  # in a checkout
+
+
+def versions() -> dict[str, str]:
+    """Of Python, the packages that compute, this package, and the machine, by name."""
+    found = {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": np.__version__}
+    try:
+        package = Distribution.from_name("holdfast")
+    except PackageNotFoundError:  # run from a source tree
+        package = None
+    found["holdfast"] = "source" if package is None else package.version
+    if (commit := _checked_out(PROJECT) or _installed_from(package)) is not None:
+        found["commit"] = commit
+    return found | {"machine": platform.machine(), "threads": str(torch.get_num_threads())}
+
+
+@cache
+def _checked_out(project: Path) -> str | None:
+    """The commit of a checkout, with '-dirty' if files were changed since; None if it is none."""
+    if not (project / ".git").exists():
+        return None
+    command = ["git", "-C", str(project), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):  # no git here, or one that refuses
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None
+    return None
+
+
+def _installed_from(package: Distribution | None) -> str | None:
+    """The commit that pip installed from, which it writes down for a repository's address."""
+    written = package and package.read_text("direct_url.json")
+    if not written:
+        return None
+    commit = json.loads(written).get("vcs_info", {}).get("commit_id")
+    return commit[:12] if commit else None

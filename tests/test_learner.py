@@ -22,7 +22,8 @@ from holdfast import learner as learner_module
 from holdfast.core.batch import Batch
 from holdfast.core.checkpoint import CorruptCheckpoint, write_checkpoint
 from holdfast.core.classes import SETTINGS, Setting
-from holdfast.learner import MAX_CLASSES, MAX_TASKS, PREDICT_SIZE
+from holdfast.core.model import PREDICT_SIZE
+from holdfast.learner import MAX_CLASSES, MAX_TASKS
 from holdfast.methods._base import Diverged, Method
 
 from .core.trees import compact

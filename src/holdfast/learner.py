@@ -26,6 +26,7 @@ from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.checkpoint import CorruptCheckpoint, read_checkpoint, write_checkpoint
 from holdfast.core.classes import learns_by_task, predicts_by_task
 from holdfast.core.drift import moved
+from holdfast.core.model import PREDICT_SIZE
 from holdfast.core.state import State, Stateful
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Method, ReplayMethod
@@ -33,7 +34,6 @@ from holdfast.methods._base import Method, ReplayMethod
 __all__ = ["DriftWatch", "Learner", "load_learner"]
 
 Array = Tensor | np.ndarray[Any, Any] | Sequence[Any]
-PREDICT_SIZE = 128  # samples scored at once: few enough to stay in a processor's cache
 MAX_CLASSES = 100_000  # a growing head takes no label beyond: it is more likely a mistake than a class
 MAX_TASKS = 100_000
 INPUT_DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)

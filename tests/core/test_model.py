@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.core.batch import Batch
-from holdfast.core.model import EMBED_SIZE, Head, HeadKind, Model, predicting
+from holdfast.core.model import PREDICT_SIZE, Head, HeadKind, Model, predicting
 
 from ..same import assert_same
 
@@ -217,7 +217,7 @@ def normalised() -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
 
 
-@pytest.mark.parametrize("n", [1, EMBED_SIZE, EMBED_SIZE + 1])
+@pytest.mark.parametrize("n", [1, PREDICT_SIZE, PREDICT_SIZE + 1])
 def test_embedding_gives_the_features_however_many_samples_there_are(n: int):
     model, x = small_model(), random(n, 3)
     with torch.no_grad():

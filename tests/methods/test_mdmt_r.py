@@ -167,7 +167,7 @@ def test_features_are_stored_with_the_updated_model() -> None:
 def test_stored_features_are_taken_again_when_their_task_ends_and_then_stay(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.core.model.EMBED_SIZE", 4)  # so that they are taken in several parts
+    monkeypatch.setattr("holdfast.core.model.PREDICT_SIZE", 4)  # so that they are taken in several parts
     learner = learned(12, setting, selection={"name": "ring", "per_class": 5})
     memory = method_of(learner).memory
     at_insertion = memory.extra("feature").clone()

@@ -14,7 +14,7 @@ from holdfast.core.batch import Batch
 from holdfast.core.classes import SeenClasses, Setting
 
 HeadKind = Literal["linear", "cosine"]
-EMBED_SIZE = 128  # samples at once, so that a whole memory can be embedded; more would leave the cache
+PREDICT_SIZE = 128  # samples scored or embedded at once: more would leave a processor's cache
 
 
 class Head(nn.Module):
@@ -141,7 +141,7 @@ class Model(nn.Module):
     def embed(self, x: Tensor) -> Tensor:
         """(n, n_features) features without gradient, as when predicting: no batch statistics change."""
         with predicting(self):
-            return torch.cat([self.features(part) for part in torch.split(x, EMBED_SIZE)])
+            return torch.cat([self.features(part) for part in torch.split(x, PREDICT_SIZE)])
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"seen": self.seen.state_dict(), "rng": self.head.rng.get_state()}

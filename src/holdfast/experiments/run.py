@@ -15,6 +15,7 @@ import torch
 from holdfast.build import build_stream
 from holdfast.core.checkpoint import CorruptCheckpoint, previous_checkpoint, read_checkpoint, write_checkpoint
 from holdfast.core.classes import learns_by_task, predicts_by_task
+from holdfast.core.model import PREDICT_SIZE
 from holdfast.core.state import State, Stateful
 from holdfast.experiments.drift import DriftRecord
 from holdfast.experiments.experiment import Experiment
@@ -22,7 +23,7 @@ from holdfast.experiments.facts import facts
 from holdfast.experiments.record import RECORD, Recorder
 from holdfast.experiments.results import Result, ResultStore
 from holdfast.experiments.versions import versions
-from holdfast.learner import PREDICT_SIZE, Learner
+from holdfast.learner import Learner
 from holdfast.streams._base import Stream, Task
 
 CHECKPOINT = "checkpoint.safetensors"

@@ -83,10 +83,6 @@ class AnchoredMethod(Method):
         self.optimizer.step()
         return value, gradient
 
-    def parameters(self) -> list[Tensor]:
-        # The optimiser has all of the model's in a list, which costs less than to walk through the modules.
-        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-
     def weights(self) -> list[Tensor]:
         """θ, as it is and as it will be: no copy."""
         return [parameter.detach() for parameter in self.parameters()]

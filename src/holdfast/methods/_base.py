@@ -107,16 +107,19 @@ class Method(Stateful):
     def gradient(self, loss: Tensor) -> Tensor:
         """(n,) the gradient of `loss` in everything that is learned, to be combined with others and followed."""
         finite(loss)
-        return flat_gradient(loss, self._learned())
+        return flat_gradient(loss, self._not_frozen())
 
     def follow(self, gradient: Tensor) -> None:
         """Go one step down a `gradient` (n,)."""
-        assign_gradient(gradient, self._learned())
+        assign_gradient(gradient, self._not_frozen())
         self.optimizer.step()
 
-    def _learned(self) -> list[Tensor]:
-        groups = self.optimizer.param_groups
-        return [parameter for group in groups for parameter in group["params"] if parameter.requires_grad]
+    def parameters(self) -> list[Tensor]:
+        """θ: the optimiser has all in a list, which costs less than to walk through the modules."""
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    def _not_frozen(self) -> list[Tensor]:
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
 
 @dataclass(kw_only=True, eq=False)

@@ -24,16 +24,18 @@ def random_case(seed, n=6, d=5, n_tasks=3, per_task=2):
     return features, weights, y, y // per_task, torch.arange(n_tasks * per_task) // per_task
 
 
-def slow_against_classes(features, weights, y, task, task_of_class, visible, s, m_c, m_t):
+def slow_against_classes(features, weights, y, task, task_of_class, visible, s, m_c, m_t, blind):
     total = 0.0
     for z, label, k, shown in zip(features, y.tolist(), task.tolist(), visible, strict=True):
         beta = [angle(z, w) for w in weights]
         sigma_c = math.exp(s * math.cos(beta[label] + m_c + m_t))
         sigma_t = sigma_s = 0.0
         for j in range(len(weights)):
-            if j == label or not shown[j]:
+            if j == label:
                 continue
-            if task_of_class[j] == k:
+            if not shown[j]:
+                sigma_s += blind
+            elif task_of_class[j] == k:
                 sigma_t += math.exp(s * math.cos(beta[j] + m_t))
             else:
                 sigma_s += math.exp(s * math.cos(beta[j]))
@@ -42,16 +44,25 @@ def slow_against_classes(features, weights, y, task, task_of_class, visible, s, 
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.floats(0.5, 30), st.floats(0, 0.5), st.floats(0, 0.5), st.booleans())
-def test_against_classes_it_equals_the_papers_equation(seed, s, m_c, m_t, own_task_only):
+@given(st.integers(0, 10**6), st.floats(0.5, 30), st.floats(0, 0.5), st.floats(0, 0.5), st.booleans(), st.booleans())
+def test_against_classes_it_equals_the_papers_equation(seed, s, m_c, m_t, own_task_only, is_orthogonal):
     features, weights, y, task, task_of_class = random_case(seed)
     same_task = task[:, None] == task_of_class
     competing = same_task if own_task_only else torch.ones_like(same_task)
     cosines = F.normalize(features, dim=1) @ F.normalize(weights, dim=1).T
+    blind_logit = 0.0 if is_orthogonal else -math.inf
     loss = contrastive_margin_loss(
-        cosines, y, same_task=same_task, competing=competing, scale=s, class_margin=m_c, task_margin=m_t
+        cosines,
+        y,
+        same_task=same_task,
+        competing=competing,
+        scale=s,
+        class_margin=m_c,
+        task_margin=m_t,
+        blind_logit=blind_logit,
     )
-    slow = slow_against_classes(features, weights, y, task, task_of_class, competing, s, m_c, m_t)
+    blind = math.exp(blind_logit)
+    slow = slow_against_classes(features, weights, y, task, task_of_class, competing, s, m_c, m_t, blind)
     assert float(loss) == pytest.approx(slow, rel=1e-6, abs=1e-9)
 
 

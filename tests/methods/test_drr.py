@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,18 +34,26 @@ def method_of(learner: Learner) -> DRR:
     return learner.method
 
 
-def slow_cml(method: DRR, batch: Batch, visible: set[int], s: float, m_c: float, m_t: float) -> float:
-    """Eq. dmsl for each sample against the rows of the head, in loops."""
+def slow_cml(
+    method: DRR, batch: Batch, visible: Callable[[int], set[int]], s: float, m_c: float, m_t: float, blind: float = 0.0
+) -> float:
+    """Eq. dmsl for each sample against the rows of the head, in loops.
+
+    Args:
+        visible: the classes that a sample of a task is contrasted with.
+        blind: what each of the other rows adds to the sum.
+    """
     features = method.model.features(batch.x).detach()
     rows = method.model.head.weight.detach()
     losses = []
     for z, y, k in zip(features, batch.y.tolist(), batch.task.tolist(), strict=True):
         sigma = {}
-        for j in visible:
+        for j in visible(k):
             beta = math.acos(float(F.cosine_similarity(z, rows[j], dim=0)))
             margin = (m_c if j == y else 0) + (m_t if j // 2 == k else 0)  # task k has the classes 2k and 2k + 1
             sigma[j] = math.exp(s * math.cos(beta + margin))
-        losses.append(-math.log(sigma[y] / sum(sigma.values())))
+        rest = blind * (len(rows) - len(sigma))
+        losses.append(-math.log(sigma[y] / (sum(sigma.values()) + rest)))
     return sum(losses) / len(losses)
 
 
@@ -56,10 +65,35 @@ def test_the_loss_is_cml_on_new_samples_and_cml_and_cdl_on_old_ones() -> None:
     method.replay_size = 1000
     old = method.recall(batch)
     assert set(old.task.tolist()) == {0}
-    new_part = slow_cml(method, batch, {2, 3}, 8.0, 0.05, 0.2)
-    old_part = slow_cml(method, old, {0, 1, 2, 3}, 8.0, 0.05, 0.2)
+    new_part = slow_cml(method, batch, lambda _: {2, 3}, 8.0, 0.05, 0.2)
+    old_part = slow_cml(method, old, lambda _: {0, 1, 2, 3}, 8.0, 0.05, 0.2)
     drift = float((method.model.features(old.x).detach() - old.extra["feature"]).square().mean())
     assert learner.observe(x, y, task) == pytest.approx(new_part + old_part + 3.0 * drift, rel=1e-4)
+
+
+@pytest.mark.parametrize("setting", ["task", "class"])
+@pytest.mark.parametrize("against", ["task", "before", "seen"])
+@pytest.mark.parametrize(("blind_units", "blind"), [("out", 0.0), ("zero", 1.0)])
+def test_whom_old_samples_are_contrasted_with_and_what_the_others_count(
+    setting: Setting, against: str, blind_units: str, blind: float
+) -> None:
+    options = {"old_against": against, "new_against": "task", "blind_units": blind_units, "distillation": 0.0}
+    learner = learned(26, setting, logit_scale=4.0, class_margin=0.05, task_margin=0.2, **options)
+    method = method_of(learner)
+    x, y, task = toy_batches(setting)[26]
+    batch = Batch(x, y, torch.full_like(y, task or 0))
+    method.replay_size = 1000
+    old = method.recall(batch)
+    assert set(old.task.tolist()) == {0, 1}
+    own: dict[int, set[int]] = {k: {2 * k, 2 * k + 1} for k in range(3)}
+    seen_by: dict[str, Callable[[int], set[int]]] = {
+        "task": lambda k: own[k],
+        "before": lambda k: set().union(*(own[i] for i in range(k + 1))),
+        "seen": lambda _: set().union(*own.values()),
+    }
+    old_part = slow_cml(method, old, seen_by[against], 4.0, 0.05, 0.2, blind)
+    new_part = slow_cml(method, batch, seen_by["task"], 4.0, 0.05, 0.2, blind)
+    assert learner.observe(x, y, task) == pytest.approx(new_part + old_part, rel=1e-4)
 
 
 def test_without_distillation_the_loss_is_smaller_by_it() -> None:

@@ -28,6 +28,7 @@ def contrastive_margin_loss(
     scale: float,
     class_margin: float,
     task_margin: float,
+    blind_logit: float = -math.inf,
 ) -> Tensor:
     """Pull samples to their class, push classes and tasks apart, with two angular margins.
 
@@ -46,6 +47,7 @@ def contrastive_margin_loss(
         competing: (n, n_classes) true where a class takes part; the own class has to.
         weights: (n,) how much each sample counts; by default 1/n.
         scale: s. class_margin, task_margin: m^c and m^t, in radians.
+        blind_logit: of a class that takes no part; at 0 it counts as one that is orthogonal.
 
     Returns:
         The weighted sum, by default the mean. The paper sums; a mean keeps the learning rate free of the batch's size.
@@ -58,7 +60,7 @@ def contrastive_margin_loss(
         logits = cosines.scatter(1, own, widened(cosines.gather(1, own), class_margin))
     else:
         logits = cosines
-    logits = (scale * logits).masked_fill(~competing, -math.inf)
+    logits = (scale * logits).masked_fill(~competing, blind_logit)
     return F.cross_entropy(logits, y) if weights is None else F.cross_entropy(logits, y, reduction="none") @ weights
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -17,7 +18,7 @@ from holdfast.losses.distillation import distillation_loss
 from holdfast.memory.selection.centroid import Centroid
 from holdfast.methods._base import ReplayMethod
 
-Against = Literal["task", "seen"]
+Against = Literal["task", "before", "seen"]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -30,9 +31,12 @@ class DRR(ReplayMethod):
         reading: what the angle β of the loss is measured to: rows of the head (`classes`), features of other samples
             (`samples`), means of stored features (`centroids`), or the first two at once (`classes+samples`).
         logit_scale: s. class_margin, task_margin: m^c and m^t, in radians; m^t rests while one task was seen.
-        new_against, old_against: whether new and replayed samples are contrasted with the classes of their own task
-            or with all classes seen. New ones by default with their task where it is known when predicting, since
-            old features are disturbed less; elsewhere with all, or they would not be told from old classes.
+        new_against, old_against: whether new and replayed samples are contrasted with the classes of their own task,
+            also with those of tasks of lower numbers (`before`), or with all classes seen. New ones by default with
+            their task where it is known when predicting, since old features are disturbed less; elsewhere with all,
+            or they would not be told from old classes.
+        blind_units: the classes that a sample is not contrasted with do not count (`out`), or count as orthogonal to
+            it (`zero`, as in the predecessors' code).
         distillation: the weight of the centroid distillation loss; 0 leaves it out.
         classifier: predict by the head, by the nearest mean of stored samples (`memory`), or by the nearest mean of
             the selection's centroids, weighted by what they have seen (`centroids`).
@@ -49,6 +53,7 @@ class DRR(ReplayMethod):
     task_margin: float = 0.1
     new_against: Against | None = None
     old_against: Against = "seen"
+    blind_units: Literal["out", "zero"] = "out"
     distillation: float = 1.0
     classifier: Literal["head", "memory", "centroids"] = "head"
     augment: bool = False
@@ -103,6 +108,7 @@ class DRR(ReplayMethod):
                 scale=self.logit_scale,
                 class_margin=self.class_margin,
                 task_margin=task_margin,
+                blind_logit=0.0 if self.blind_units == "zero" else -math.inf,
             )
         if "samples" in self.reading:
             for is_anchor in (is_old, ~is_old):
@@ -137,22 +143,25 @@ class DRR(ReplayMethod):
     def _competing(self, samples: Batch, is_old: Tensor) -> tuple[Tensor, Tensor]:
         """(n, n_classes) true where a class is of the sample's task, and true where it is contrasted with it."""
         seen = self.model.seen.table.any(dim=0).expand(len(samples), -1)
-        same_task = self._same_task(samples, seen)
+        same_task, before = self._by_task(samples, seen)
+        reach: dict[Against, Tensor] = {"task": same_task, "before": before, "seen": seen}
         new_against = self.new_against or ("task" if self.model.seen.predicts_by_task else "seen")
-        if self.old_against == new_against:
-            return same_task, same_task if new_against == "task" else seen
-        by_task = is_old if self.old_against == "task" else ~is_old
-        return same_task, torch.where(by_task[:, None], same_task, seen)
+        return same_task, torch.where(is_old[:, None], reach[self.old_against], reach[new_against])
 
-    def _same_task(self, samples: Batch, seen: Tensor) -> Tensor:
-        """(n, n_classes) true where a class belongs to the sample's task; all of them where tasks share classes."""
+    def _by_task(self, samples: Batch, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, n_classes) true where a class is of the sample's task, and true where it is of that or one before.
+
+        Where tasks share classes, all that were seen are both.
+        """
         setting = self.model.seen.setting
         if setting == "task":
-            return self.model.seen.competing(samples.task)
+            table = self.model.seen.table
+            return table[samples.task], table.cumsum(dim=0).bool()[samples.task]
         if setting == "class":
             by_class = [self.task_of_class.get(label, NO_TASK) for label in range(self.model.head.n_classes)]
-            return torch.tensor(by_class, device=samples.task.device) == samples.task[:, None]
-        return seen
+            task_of_class = torch.tensor(by_class, device=samples.task.device)
+            return task_of_class == samples.task[:, None], seen & (task_of_class <= samples.task[:, None])
+        return seen, seen
 
     def _active_task_margin(self) -> float:
         """m^t: it rests while one task was seen, and where tasks share classes or are not known."""

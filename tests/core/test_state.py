@@ -1,4 +1,5 @@
 import copy
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -133,3 +134,29 @@ def test_an_attribute_more_or_less_makes_a_state_foreign():
         Counter(1).load_state_dict({})
     with pytest.raises(ValueError, match=r"missing \[\], unknown \['other'\]"):
         Counter(1).load_state_dict({"count": 2, "other": 3})
+
+
+@dataclass(eq=False)
+class Grown(Stateful):
+    """What a later version has: one option more."""
+
+    inner: Counter
+    old: int = 1
+    new: float = 0.5
+    count: int = field(default_factory=int, init=False)
+
+
+def test_an_option_that_came_later_stays_as_the_object_was_built_with_it():
+    saved = Grown(Counter(3), old=7).state_dict()
+    del saved["new"]
+    restored = Grown(Counter(4), new=0.25)
+    restored.load_state_dict(saved)
+    assert (restored.old, restored.new, restored.inner.count) == (7, 0.25, 3)
+
+
+@pytest.mark.parametrize("name", ["inner", "count"])
+def test_nothing_but_an_option_may_be_missing(name: str):
+    saved = Grown(Counter(3)).state_dict()
+    del saved[name]
+    with pytest.raises(ValueError, match=rf"missing \['{name}'\]"):
+        Grown(Counter(4)).load_state_dict(saved)

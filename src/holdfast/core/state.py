@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +17,8 @@ class Stateful:
 
     Attributes that are themselves Stateful, modules, optimisers or generators are restored in place, so
     that references to them stay valid; everything else is replaced by what was saved. What can be worked out again
-    from the rest is named in `derived` and left out.
+    from the rest is named in `derived` and left out. An option of a dataclass that was not there yet when the state was
+    saved stays as the object was built with it.
     """
 
     derived: ClassVar[frozenset[str]] = frozenset()
@@ -29,14 +31,22 @@ class Stateful:
 
     def load_state_dict(self, state: State) -> None:
         current = {name: value for name, value in vars(self).items() if name not in self.derived}
-        if set(state) != set(current):
-            missing, unknown = sorted(set(current) - set(state)), sorted(set(state) - set(current))
+        missing = sorted(set(current) - set(state) - _options(self))
+        unknown = sorted(set(state) - set(current))
+        if missing or unknown:
             raise ValueError(
                 f"the saved state is not of this {type(self).__name__}: "
                 f"missing {missing}, unknown {unknown}; load it with the version that saved it"
             )
         for name, saved in state.items():
             object.__setattr__(self, name, _restored(current[name], saved, f"{type(self).__name__}.{name}"))
+
+
+def _options(stateful: Stateful) -> set[str]:
+    """The fields of a dataclass that are given plain values when it is built."""
+    if not is_dataclass(stateful):
+        return set()
+    return {f.name for f in fields(stateful) if f.init and isinstance(getattr(stateful, f.name), Plain)}
 
 
 def _saved(value: Any, path: str) -> Any:

@@ -170,6 +170,10 @@ def test_large_images_are_shrunk_and_vectors_have_no_picture() -> None:
     assert not small[:, 8:].any()
     assert _thumbnails(torch.rand(2, 64), 1.0) is None
     assert _thumbnails(torch.zeros(2, 65, dtype=torch.uint8), 1.0) is None
+    bytes_left_as_they_are = torch.tensor([0, 51, 102, 255], dtype=torch.uint8).reshape(1, 1, 2, 2)
+    photograph = _thumbnails(bytes_left_as_they_are, 1.0)
+    assert photograph is not None
+    assert photograph.flatten().tolist() == [0, 51, 102, 255]
     floats = _thumbnails(torch.tensor([-1.0, 0.0, 1.0, 1.0]).reshape(1, 1, 2, 2), 1.0)
     assert floats is not None
     assert floats.flatten().tolist() == [0, 128, 255, 255]

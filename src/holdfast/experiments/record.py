@@ -199,7 +199,10 @@ def _thumbnails(x: Tensor, scale: float) -> Tensor | None:
         x = x.reshape(len(x), 1, side, side)
     if x.ndim != 4 or x.shape[1] not in (1, 3):
         return None
-    low, high = (0.0, 1 / scale) if x.dtype == torch.uint8 else (float(extreme) for extreme in x.aminmax())
+    if x.dtype == torch.uint8:  # those of digits end at 16, which their scale says; photographs may be left unscaled
+        low, high = 0.0, 1 / scale if scale < 1 else 255.0
+    else:
+        low, high = (float(extreme) for extreme in x.aminmax())
     shades = (x.float() - low) / max(high - low, 1e-12)
     longest = max(shades.shape[2:])
     if longest > THUMBNAIL_SIDE:

@@ -22,7 +22,7 @@ types: $(READY)
 
 # One thread a worker: torch's threads and the workers would fight for the cores.
 unit: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --durations=10 -m "not real_data"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=10 -m "not real_data"
 
 # What learns from the real data sets, where they are.
 real: $(READY)

@@ -19,10 +19,12 @@ from rich.table import Table as RichTable
 
 from holdfast._command_line import FAILURES, Data, Device, OutFolder, Threads
 from holdfast._running import run_all
+from holdfast._sweep_command import run_at_once
 from holdfast.build import Unknown, check_name
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Size
 from holdfast.experiments.results import ResultStore, write_text
+from holdfast.experiments.run import How
 from holdfast.report.figures import Figure, make_figure, missing_for_figure, paper_figures, with_maps
 from holdfast.report.page import results_page
 from holdfast.report.paper import chosen_tables, make_table, missing_experiments, paper_tables, stored_runs
@@ -51,6 +53,7 @@ def paper_command(
     data: Data = None,
     device: Device = "cpu",
     threads: Threads = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Runs at once, in processes with one thread each.")] = 1,
 ) -> None:
     """The paper's tables and figures with our numbers; what was not run is a dash, or left out of a figure."""
     check_name(size, list(get_args(Size)), among="the sizes of a table")
@@ -71,12 +74,12 @@ def paper_command(
         torch.set_num_threads(threads)
         out_folder.mkdir(parents=True, exist_ok=True)
         quiet = style != "terminal" and to is None  # a document is printed, and nothing else
-        run_each = partial(_run_each, store=ResultStore(out_folder), data=data, device=device, quiet=quiet)
+        how = How(data=data, device=device, record=figure is not None and figure.needs_records)
+        run_each = partial(_run_each, store=ResultStore(out_folder), workers=workers, quiet=quiet, how=how)
         for each in chosen:
-            all_ran &= run_each(missing_experiments(each, stored_runs(folders), sized), record=False)
+            all_ran &= run_each(missing_experiments(each, stored_runs(folders), sized))
         if figure:
-            missing = missing_for_figure(figure, stored_runs(folders), sized)
-            all_ran = run_each(missing, record=figure.needs_records)
+            all_ran = run_each(missing_for_figure(figure, stored_runs(folders), sized))
     runs = stored_runs(folders)
     if figure:
         _give_figure(make_figure(figure, runs, sized), style, to)
@@ -88,18 +91,25 @@ def paper_command(
         raise typer.Exit(1)
 
 
-def _run_each(
-    experiments: list[Experiment], *, store: ResultStore, data: Path | None, device: str, quiet: bool, record: bool
-) -> bool:
+def _run_each(experiments: list[Experiment], *, store: ResultStore, workers: int, quiet: bool, how: How) -> bool:
     """Run what is missing; what fails is named in a warning and leaves its place empty. Whether all of it ran."""
+    if workers > 1:
+        report = run_at_once(experiments, store, workers=workers, quiet=quiet, **how)
+        for failure in report.failures:
+            _warn(failure.experiment, failure.reason)
+        return not report.failures
     all_ran = True
     for experiment in experiments:
         try:
-            run_all([experiment], store, data=data, device=device, quiet=quiet, record=record)
+            run_all([experiment], store, quiet=quiet, **how)
         except FAILURES as error:
-            warnings.warn(f"{experiment.label} was not run to its end: {error}", stacklevel=1)
+            _warn(experiment, error)
             all_ran = False
     return all_ran
+
+
+def _warn(experiment: Experiment, reason: object) -> None:
+    warnings.warn(f"{experiment.label} was not run to its end: {reason}", stacklevel=1)
 
 
 def _list() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 import typer
 from rich.console import Group
@@ -35,11 +35,12 @@ from holdfast._command_line import (
     stop_on_signal,
     text_table,
 )
+from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.ray_sweep import ray_sweep
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import How
-from holdfast.experiments.sweep import Failure, Job, sweep
+from holdfast.experiments.sweep import Failure, Job, SweepReport, sweep
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Runs at once; else one for each processor.")]
 Ray = Annotated[str | None, typer.Option(metavar="ADDRESS|auto|local", help="A Ray cluster to run on.")]
@@ -65,10 +66,8 @@ def sweep_command(
     loaded = load_recipe(recipe)
     experiments = all_experiments(loaded, methods, seeds, all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    start = sweep if ray is None else partial(ray_sweep, address=ray)
     how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)
-    with stop_on_signal() as stop, _Watcher(quiet=as_json) as watcher:
-        report = start(experiments, store, workers=workers, watcher=watcher, stop=stop, **how)
+    report = run_at_once(experiments, store, workers=workers, ray=ray, quiet=as_json, **how)
     if as_json:
         results = [as_document(result, store.folder(result.experiment)) for result in report.results]
         failed = [_failed_as_json(failure, store) for failure in report.failures]
@@ -82,6 +81,21 @@ def sweep_command(
         for failure in report.failures:
             err.print(f"  {failure.experiment.label}: {failure.reason}", markup=False)
         raise typer.Exit(1)
+
+
+def run_at_once(
+    experiments: list[Experiment],
+    store: ResultStore,
+    *,
+    workers: int | None,
+    ray: str | None = None,
+    quiet: bool,
+    **how: Unpack[How],
+) -> SweepReport:
+    """Sweep `experiments` and show how they stand; Ctrl-C saves those that run and ends the program."""
+    start = sweep if ray is None else partial(ray_sweep, address=ray)
+    with stop_on_signal() as stop, _Watcher(quiet=quiet) as watcher:
+        return start(experiments, store, workers=workers, watcher=watcher, stop=stop, **how)
 
 
 class _Watcher:

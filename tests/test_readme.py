@@ -43,6 +43,7 @@ def test_the_readmes_tables_are_those_of_the_stored_results(benchmark):
         ("drr", "tuning/split_cifar100"),
         ("drr", "tuning/turned"),
         ("drr", "tuning/permuted_mnist"),
+        ("drr", "tuning/split_cub"),
         ("methods", "five_tasks/permuted_mnist"),
     ],
 )

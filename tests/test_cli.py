@@ -147,7 +147,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_advice(holdfast):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_cleanly_with_the_command_that_continues(number, tmp_path, holdfast):
-    arguments = ["run", "permuted_digits", "--out", "my runs"]
+    arguments = ["run", "permuted_digits", "--n-tasks", "4", "--out", "my runs"]
     command = [sys.executable, "-m", "holdfast", *arguments, "--fresh"]  # which would throw away what was done
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
@@ -166,7 +166,7 @@ def test_a_signal_ends_cleanly_with_the_command_that_continues(number, tmp_path,
     continued = holdfast(*shlex.split(continuing))
     assert continued.returncode == 0
     assert "continued    from step" in continued.stdout
-    undisturbed = json.loads(holdfast("run", "permuted_digits", "--out", "other", "--json").stdout)
+    undisturbed = json.loads(holdfast("run", "permuted_digits", "--n-tasks", "4", "--out", "other", "--json").stdout)
     (resumed,) = json.loads(holdfast("show", "my runs", "--json").stdout)
     assert resumed["accuracies"] == undisturbed["accuracies"]
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from holdfast.experiments.record import RECORD
+from holdfast.experiments.run import run
+from holdfast.experiments.sweep import Failure, SweepReport
 from holdfast.report.figures import paper_figures
 from holdfast.report.page import results_page
 from holdfast.report.paper import make_table, paper_tables, stored_runs
@@ -116,14 +118,33 @@ def small_recipe(tmp_path, monkeypatch):
 
 def test_run_runs_what_is_missing_and_only_that(small_recipe, holdfast):
     small_recipe(lr=0.1)
-    first = holdfast("paper", "table-6", "--run", "--workers", "2")
+    first = holdfast("paper", "table-6", "--run")
     assert first.returncode == 0, first.stderr
     assert "has no row 'epsilon_6_5'" in first.stderr
-    assert first.stdout.count(": finished, A_T") == 4
+    assert first.stdout.count("ablation_threshold ring seed") == 2
     second = holdfast("paper", "table-6", "--run", "--format", "csv", "--out", "other", "--from", "runs")
     rows = {line["row"]: line for line in csv.DictReader(io.StringIO(second.stdout))}
     assert rows["ring"]["seeds"] == rows["epsilon_6_0"]["seeds"] == "1 2"
     assert rows["epsilon_6_5"]["mean"] == ""
+
+
+def test_with_workers_what_is_missing_is_swept_and_what_fails_there_is_named(small_recipe, holdfast, monkeypatch):
+    small_recipe(lr=0.1)
+    swept = []
+
+    def run_at_once(experiments, store, *, workers, **options):
+        swept.append((workers, [experiment.label for experiment in experiments], options["record"]))
+        done, *others = experiments
+        return SweepReport([run(done, store)], [Failure(other, "no reason") for other in others], 0)
+
+    monkeypatch.setattr("holdfast._paper_command.run_at_once", run_at_once)
+    done = holdfast("paper", "table-6", "--run", "--workers", "2", "--format", "csv")
+    rows = [f"ablation_threshold {row} seed {seed}" for seed in (1, 2) for row in ("ring", "epsilon_6_0")]
+    assert swept == [(2, rows, False)]
+    assert done.returncode == 1
+    assert f"{rows[1]} was not run to its end: no reason" in done.stderr
+    found = {line["row"]: line["seeds"] for line in csv.DictReader(io.StringIO(done.stdout))}
+    assert (found["ring"], found["epsilon_6_0"]) == ("1", "")
 
 
 def test_a_run_that_fails_is_named_and_the_others_go_on(small_recipe, holdfast):

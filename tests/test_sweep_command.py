@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from holdfast import _sweep_command
+from holdfast import _sweeping
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.record import RECORD
 from holdfast.experiments.results import Busy, ResultStore
@@ -166,11 +166,11 @@ def test_a_mistake_is_one_sentence_and_an_exit_code(arguments, code, message, ho
 def test_a_terminal_shows_a_table_of_what_runs_and_what_is_left(monkeypatch):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, color_system=None)
-    monkeypatch.setattr(_sweep_command, "err", console)
+    monkeypatch.setattr(_sweeping, "err", console)
     running, finished, waiting = (Job(toy_experiment(row="er", benchmark="toy", seed=seed)) for seed in (1, 2, 3))
     running.moment = Moment(task=1, n_tasks=3, step=600, n_steps=1800, loss=0.5, accuracy=0.875)
     finished.status = "finished"
-    with _sweep_command._Watcher(quiet=False) as watcher:
+    with _sweeping._Watcher(quiet=False) as watcher:
         watcher.said(finished, "finished")
         watcher.showed([running, finished, waiting], seconds_left=7230)
     shown = screen.getvalue()
@@ -183,4 +183,4 @@ def test_a_terminal_shows_a_table_of_what_runs_and_what_is_left(monkeypatch):
     ("seconds", "words"), [(3.4, "3 s"), (89, "89 s"), (150, "2 min"), (5340, "89 min"), (7260, "2 h 01 min")]
 )
 def test_a_duration_is_told_as_people_say_it(seconds, words):
-    assert _sweep_command._duration(seconds) == words
+    assert _sweeping._duration(seconds) == words

@@ -19,7 +19,7 @@ from rich.table import Table as RichTable
 
 from holdfast._command_line import FAILURES, Data, Device, OutFolder, Threads
 from holdfast._running import run_all
-from holdfast._sweep_command import run_at_once
+from holdfast._sweeping import run_at_once
 from holdfast.build import Unknown, check_name
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Size

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any
 
 import typer
-from rich.console import Group
-from rich.live import Live
-from rich.text import Text
 
 from holdfast._command_line import (
     Changes,
@@ -32,15 +27,12 @@ from holdfast._command_line import (
     err,
     out,
     print_json,
-    stop_on_signal,
-    text_table,
 )
-from holdfast.experiments.experiment import Experiment
-from holdfast.experiments.ray_sweep import ray_sweep
+from holdfast._sweeping import run_at_once
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import How
-from holdfast.experiments.sweep import Failure, Job, SweepReport, sweep
+from holdfast.experiments.sweep import Failure
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Runs at once; else one for each processor.")]
 Ray = Annotated[str | None, typer.Option(metavar="ADDRESS|auto|local", help="A Ray cluster to run on.")]
@@ -81,97 +73,6 @@ def sweep_command(
         for failure in report.failures:
             err.print(f"  {failure.experiment.label}: {failure.reason}", markup=False)
         raise typer.Exit(1)
-
-
-def run_at_once(
-    experiments: list[Experiment],
-    store: ResultStore,
-    *,
-    workers: int | None,
-    ray: str | None = None,
-    quiet: bool,
-    **how: Unpack[How],
-) -> SweepReport:
-    """Sweep `experiments` and show how they stand; Ctrl-C saves those that run and ends the program."""
-    start = sweep if ray is None else partial(ray_sweep, address=ray)
-    with stop_on_signal() as stop, _Watcher(quiet=quiet) as watcher:
-        return start(experiments, store, workers=workers, watcher=watcher, stop=stop, **how)
-
-
-class _Watcher:
-    """On a terminal a table that changes, with what happens above it; elsewhere a line for all that happens."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self.quiet = quiet
-        self.live = Live(console=err, transient=True, refresh_per_second=4) if err.is_terminal and not quiet else None
-        self.n_done = self.n_all = 0
-
-    def __enter__(self) -> _Watcher:
-        if self.live:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.live:
-            self.live.stop()
-
-    def said(self, job: Job, text: str) -> None:
-        self._print(f"{job.experiment.label}: {text}")
-
-    def showed(self, jobs: Sequence[Job], seconds_left: float | None) -> None:
-        n_done = sum(not job.is_open for job in jobs)
-        if self.live:
-            self.live.update(_overview(jobs, seconds_left))
-        elif n_done > self.n_done:
-            self._print(_counts(jobs, seconds_left))
-        self.n_done = n_done
-
-    def stopping(self) -> None:
-        self._print("stopping: runs save where they are (once more to end at once)")
-
-    def _print(self, text: str) -> None:
-        if not self.quiet:
-            (err if self.live else out).print(text, markup=False)
-
-
-def _overview(jobs: Sequence[Job], seconds_left: float | None) -> Group:
-    rows = []
-    for job in jobs:
-        if (moment := job.moment) is None:
-            continue
-        per_step = job.seconds_per_step
-        rows.append(
-            [
-                job.experiment.label,
-                f"{moment.task + 1}/{moment.n_tasks}",
-                f"{moment.step:,}/{moment.n_steps:,}",
-                "" if moment.accuracy is None else f"{100 * moment.accuracy:.1f}",
-                "" if per_step is None else f"{1 / per_step:,.0f}",
-                "" if per_step is None else _duration(per_step * (moment.n_steps - moment.step)),
-            ]
-        )
-    header = ["run", "task", "step", "A_t (%)", "steps/s", "left"]
-    counts = Text(_counts(jobs, seconds_left))
-    return Group(text_table("", header, rows), counts) if rows else Group(counts)
-
-
-def _counts(jobs: Sequence[Job], seconds_left: float | None) -> str:
-    counts = {
-        "finished": sum(job.status == "finished" for job in jobs),
-        "failed": sum(job.status == "failed" for job in jobs),
-        "running": sum(job.moment is not None for job in jobs),
-        "run by other processes": sum(job.status == "elsewhere" for job in jobs),
-    }
-    told = ", ".join(f"{count} {name}" for name, count in counts.items() if count or name == "finished")
-    left = f"; about {_duration(seconds_left)} left" if seconds_left else ""
-    return f"{len(jobs)} runs: {told}{left}"
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _failed_as_json(failure: Failure, store: ResultStore) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class _Watcher:
     def __init__(self, *, quiet: bool) -> None:
         self.quiet = quiet
         self.live = Live(console=err, transient=True, refresh_per_second=4) if err.is_terminal and not quiet else None
-        self.n_done = self.n_all = 0
+        self.n_done = 0
 
     def __enter__(self) -> _Watcher:
         if self.live:

@@ -157,8 +157,7 @@ class Learner(Stateful):
 
     def features(self, x: Array) -> Tensor:
         """(n, n_features) what the backbone makes of inputs, as when predicting."""
-        inputs = self._checked_inputs(x)
-        return torch.cat([self.method.embed(part.to(self.device)) for part in torch.split(inputs, PREDICT_SIZE)])
+        return self.method.embed(self._checked_inputs(x))
 
     def watch(self, watcher: Callable[[Learner], None]) -> None:
         """Call `watcher` after each batch; watchers are not saved."""

@@ -33,6 +33,15 @@ def test_in_the_setting_task_the_classes_of_a_task_compete_among_themselves():
     assert rows(after_two_tasks("task").competing(long(0, 1, 0))) == ["xx..", ".x.x", "xx.."]
 
 
+def test_up_to_a_task_are_its_classes_and_those_of_tasks_of_lower_numbers():
+    assert rows(after_two_tasks("task").up_to(long(1, 0))) == ["xx.x", "xx.."]
+
+
+@others
+def test_in_the_other_settings_that_are_all_seen_classes(setting: Setting):
+    assert rows(after_two_tasks(setting).up_to(long(0, 1))) == ["xx.x", "xx.x"]
+
+
 @others
 def test_in_the_other_settings_all_seen_classes_compete(setting: Setting):
     assert rows(after_two_tasks(setting).competing(long(0, 1))) == ["xx.x", "xx.x"]

@@ -92,6 +92,12 @@ class SeenClasses(Stateful):
             return self.table[task]
         return self.table.expand(len(task), -1)
 
+    def up_to(self, task: Tensor) -> Tensor:
+        """(n, n_classes) the same, with the classes of tasks of lower numbers beside those of the sample's own."""
+        if self.predicts_by_task:
+            return self.table.cumsum(dim=0).bool()[task]
+        return self.competing(task)
+
     def classes(self) -> Tensor:
         """All classes seen, in order."""
         return self.table.any(dim=0).nonzero().flatten()

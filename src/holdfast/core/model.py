@@ -141,7 +141,7 @@ class Model(nn.Module):
     def embed(self, x: Tensor) -> Tensor:
         """(n, n_features) features without gradient, as when predicting: no batch statistics change."""
         with predicting(self):
-            return torch.cat([self.features(part) for part in torch.split(x, PREDICT_SIZE)])
+            return torch.cat([self.features(part.to(self.device)) for part in torch.split(x, PREDICT_SIZE)])
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"seen": self.seen.state_dict(), "rng": self.head.rng.get_state()}

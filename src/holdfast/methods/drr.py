@@ -143,25 +143,32 @@ class DRR(ReplayMethod):
     def _competing(self, samples: Batch, is_old: Tensor) -> tuple[Tensor, Tensor]:
         """(n, n_classes) true where a class is of the sample's task, and true where it is contrasted with it."""
         seen = self.model.seen.table.any(dim=0).expand(len(samples), -1)
-        same_task, before = self._by_task(samples, seen)
-        reach: dict[Against, Tensor] = {"task": same_task, "before": before, "seen": seen}
         new_against = self.new_against or ("task" if self.model.seen.predicts_by_task else "seen")
-        return same_task, torch.where(is_old[:, None], reach[self.old_against], reach[new_against])
+        reach: dict[Against, Tensor] = {"task": self._same_task(samples, seen), "seen": seen}
+        if "before" in (self.old_against, new_against):
+            reach["before"] = self._up_to_own_task(samples, seen)
+        if self.old_against == new_against:
+            return reach["task"], reach[new_against]
+        return reach["task"], torch.where(is_old[:, None], reach[self.old_against], reach[new_against])
 
-    def _by_task(self, samples: Batch, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, n_classes) true where a class is of the sample's task, and true where it is of that or one before.
-
-        Where tasks share classes, all that were seen are both.
-        """
+    def _same_task(self, samples: Batch, seen: Tensor) -> Tensor:
+        """(n, n_classes) true where a class belongs to the sample's task; all of them where tasks share classes."""
         setting = self.model.seen.setting
         if setting == "task":
-            table = self.model.seen.table
-            return table[samples.task], table.cumsum(dim=0).bool()[samples.task]
-        if setting == "class":
-            by_class = [self.task_of_class.get(label, NO_TASK) for label in range(self.model.head.n_classes)]
-            task_of_class = torch.tensor(by_class, device=samples.task.device)
-            return task_of_class == samples.task[:, None], seen & (task_of_class <= samples.task[:, None])
-        return seen, seen
+            return self.model.seen.competing(samples.task)
+        return self._task_by_class() == samples.task[:, None] if setting == "class" else seen
+
+    def _up_to_own_task(self, samples: Batch, seen: Tensor) -> Tensor:
+        """(n, n_classes) the same, or to a task before it."""
+        setting = self.model.seen.setting
+        if setting == "task":
+            return self.model.seen.up_to(samples.task)
+        return seen & (self._task_by_class() <= samples.task[:, None]) if setting == "class" else seen
+
+    def _task_by_class(self) -> Tensor:
+        """(n_classes,) the task of each class, NO_TASK where it was not seen."""
+        by_class = [self.task_of_class.get(label, NO_TASK) for label in range(self.model.head.n_classes)]
+        return torch.tensor(by_class, device=self.model.device)
 
     def _active_task_margin(self) -> float:
         """m^t: it rests while one task was seen, and where tasks share classes or are not known."""

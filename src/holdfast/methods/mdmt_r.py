@@ -106,10 +106,7 @@ class MDMTR(ReplayMethod):
 
     def up_to_own_task(self, batch: Batch) -> Tensor:
         """(n, n_classes) V of replayed samples: the classes of their task and of those before it."""
-        by_task = self._by_task()
-        if not by_task.predicts_by_task:
-            return by_task.competing(batch.task)
-        return by_task.table.cumsum(dim=0).bool()[batch.task]
+        return self._by_task().up_to(batch.task)
 
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
         with predicting(self.model):

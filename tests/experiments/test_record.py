@@ -22,7 +22,8 @@ from holdfast.learner import Learner
 from holdfast.streams._base import Stream
 
 from ..same import assert_same
-from .test_run import _after, left_behind, run_in_a_process, toy_experiment
+from .killed import run_in_a_process
+from .test_run import _after, left_behind, toy_experiment
 
 
 def digits(**changes: object) -> Experiment:
@@ -60,9 +61,8 @@ def test_a_killed_run_records_what_one_never_killed_records(tmp_path: Path) -> N
     experiment = toy_experiment()
     expected, killed = ResultStore(tmp_path / "a"), ResultStore(tmp_path / "b")
     run(experiment, expected, record=True)
-    always = "real_run = module.run; module.run = lambda *a, **k: real_run(*a, record=True, **k); "
     for killer in ("watcher = KillAt(20)", "watcher = KillAt(30)", "module.versions = die"):
-        assert run_in_a_process(experiment, killed.root, always + killer) == -signal.SIGKILL
+        assert run_in_a_process(experiment, killed.root, killer, record=True) == -signal.SIGKILL
     # Begun with a record, it goes on with one.
     run(experiment, killed)
     one, other = (read_checkpoint(store.folder(experiment) / RECORD) for store in (expected, killed))

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -22,8 +18,7 @@ from holdfast.streams._base import Task
 
 from ..contracts.toy import Toy
 from ..same import assert_same
-
-ROOT = Path(__file__).parents[2]
+from .killed import run_in_a_process
 
 
 def toy_experiment(**changes: object) -> Experiment:
@@ -43,36 +38,6 @@ def left_behind(store: ResultStore, experiment: Experiment) -> dict[str, object]
     """All that a run leaves but the time it took."""
     state = read_checkpoint(store.folder(experiment) / CHECKPOINT)
     return {name: value for name, value in state.items() if not name.startswith("seconds")}
-
-
-def run_in_a_process(experiment: Experiment, folder: Path, killer: str) -> int:
-    """Run in a process of its own, with `killer` executed first; gives its exit code."""
-    code = f"""
-        import os, signal, sys
-        from pathlib import Path
-        import torch
-        torch.set_num_threads(1)
-        from holdfast.experiments import run as module
-        from holdfast.experiments.experiment import Experiment
-        from holdfast.experiments.results import ResultStore
-        import holdfast.core.checkpoint as checkpoint
-
-        def die():
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        class KillAt:
-            def __init__(self, step): self.at = step
-            def begin(self, facts, moment): pass
-            def step(self, moment):
-                if moment.step == self.at: die()
-
-        watcher = None
-        {killer}
-        experiment = Experiment.model_validate_json(sys.argv[1])
-        module.run(experiment, ResultStore(Path(sys.argv[2])), checkpoint_seconds=0, watcher=watcher)
-    """
-    arguments = [sys.executable, "-c", textwrap.dedent(code), experiment.model_dump_json(), str(folder)]
-    return subprocess.run(arguments, cwd=ROOT, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}).returncode
 
 
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from holdfast.build import (
     options_of,
 )
 from holdfast.core.batch import Batch
+from holdfast.core.optimizers import SGD
 from holdfast.memory.selection._base import Selection
 from holdfast.methods._base import Method, ReplayMethod
 from holdfast.methods.er import ER
@@ -245,7 +246,7 @@ def test_a_method_with_a_memory_gets_the_parts_that_are_named():
     assert isinstance(method.retrieval, find("retrievals", "old_tasks"))
     assert method.memory.max_bytes == 1000
     group = method.optimizer.param_groups[0]
-    assert (type(method.optimizer), group["lr"], group["momentum"]) == (torch.optim.SGD, 0.3, 0.5)
+    assert (type(method.optimizer), group["lr"], group["momentum"]) == (SGD, 0.3, 0.5)
 
 
 def test_a_method_of_another_package_is_built_with_its_options():

@@ -6,18 +6,18 @@ from torch import Tensor, nn
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
-from holdfast.core.optimizers import OptimizerName, grow_optimizer, make_optimizer
+from holdfast.core.optimizers import SGD, Optimizer, OptimizerName, grow_optimizer, make_optimizer
 
 # What an optimiser keeps beside each parameter, one number for each of its numbers.
 KEPT = {"sgd": ["momentum_buffer"], "adam": ["exp_avg", "exp_avg_sq"], "adamw": ["exp_avg", "exp_avg_sq"]}
 
 
-def grow(model: Model, optimizer: torch.optim.Optimizer, n_classes: int) -> None:
+def grow(model: Model, optimizer: Optimizer, n_classes: int) -> None:
     model.grow(n_classes)
     grow_optimizer(optimizer)
 
 
-def learn(model: Model, optimizer: torch.optim.Optimizer, y: list[int]) -> None:
+def learn(model: Model, optimizer: Optimizer, y: list[int]) -> None:
     """One step on inputs that depend on the labels."""
     labels = torch.tensor(y)
     x = torch.randn(len(y), 3, generator=torch.Generator().manual_seed(sum(y)))
@@ -76,8 +76,40 @@ def test_an_optimiser_that_has_made_no_step_has_nothing_to_grow():
 def test_an_optimiser_is_found_by_its_name():
     layer = nn.Linear(1, 1)
     kinds = [type(make_optimizer(name, layer, lr=0.1)) for name in KEPT]
-    assert kinds == [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW]
+    assert kinds == [SGD, torch.optim.Adam, torch.optim.AdamW]
 
 
 def test_momentum_counts_for_sgd():
     assert make_optimizer("sgd", nn.Linear(1, 1), lr=0.1, momentum=0.5).param_groups[0]["momentum"] == 0.5
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_sgd_takes_the_steps_of_torchs_own_and_goes_on_from_what_that_has_saved(momentum: float):
+    torch.manual_seed(0)
+    models = [nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))]
+    models.append(copy.deepcopy(models[0]))
+    ours = SGD(models[0][0].parameters(), lr=0.3, momentum=momentum)
+    theirs = torch.optim.SGD(models[1][0].parameters(), lr=0.3, momentum=momentum)
+    for optimizer, model in zip((ours, theirs), models, strict=True):
+        optimizer.add_param_group({"params": list(model[1].parameters())})
+        model[1].bias.requires_grad = False
+    for step in range(9):
+        if step in (3, 6):
+            ours.load_state_dict(copy.deepcopy((theirs if step == 3 else ours).state_dict()))
+        x = torch.randn(6, 5)
+        for optimizer, model in zip((ours, theirs), models, strict=True):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        assert all(torch.equal(p, q) for p, q in zip(*(model.parameters() for model in models), strict=True))
+
+
+def test_sgd_refuses_what_was_saved_of_other_parameters():
+    one, other = (SGD(nn.Linear(n, 2).parameters(), lr=0.1, momentum=0.9) for n in (3, 4))
+    for parameter in one.param_groups[0]["params"]:
+        parameter.grad = torch.ones_like(parameter)
+    one.step()
+    with pytest.raises(ValueError, match="the shape of another parameter"):
+        other.load_state_dict(one.state_dict())
+    with pytest.raises(ValueError, match="other parameters"):
+        SGD([torch.zeros(2, 3)], lr=0.1).load_state_dict(one.state_dict())

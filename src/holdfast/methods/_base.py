@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
-from torch.optim import Optimizer
 
 from holdfast.core.average import WeightAverage
 from holdfast.core.batch import Batch
 from holdfast.core.gradients import assign_gradient, flat_gradient
 from holdfast.core.model import HeadKind, Model, predicting
-from holdfast.core.optimizers import grow_optimizer
+from holdfast.core.optimizers import Optimizer, grow_optimizer
 from holdfast.core.state import Stateful
 from holdfast.memory.retrieval._base import Retrieval
 from holdfast.memory.selection._base import Selection

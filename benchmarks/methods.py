@@ -1,11 +1,12 @@
-"""What does a step of each method cost, relative to experience replay?
+"""What does a step of each method cost, or with each selection, relative to plain experience replay?
 
     python benchmarks/methods.py [--recipe permuted_mnist] [--replay 256] [--without mer] [--old-tasks 9] [--rounds 9]
+    python benchmarks/methods.py --recipe sampling --replay 32 --warm-steps 13
 
 Every row of a recipe with its own settings but the same replay size, on made-up samples of the recipe's shape. Each
-first learns a few batches of the old tasks, so that its memory has samples of all of them. Then all take turns in one
-process, so that a busy machine slows them alike; a ratio is the median over rounds of a row's time over that of `er` in
-the same round. Prints a table in Markdown.
+first learns a few batches of the old tasks, so that its memory has samples of all of them, or (13) is full. Then all
+take turns in one process, so that a busy machine slows them alike; a ratio is the median over rounds of a row's time
+over that of experience replay with `ring` in the same round. Prints a table in Markdown.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ from holdfast.build import options_of
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.tables import markdown
 
-SHAPES = {"permuted_mnist": ((784,), 10), "split_cifar100": ((3, 32, 32), 5)}  # of a sample, and classes a task
-BATCH, WARM_STEPS = 10, 5
+# Of a sample, classes a task, and the row that is compared with.
+RECIPES = {
+    "permuted_mnist": ((784,), 10, "er"),
+    "split_cifar100": ((3, 32, 32), 5, "er"),
+    "sampling": ((3, 32, 32), 5, "ring"),
+}
+BATCH = 10
 
 
 class Made:
@@ -43,17 +49,18 @@ class Made:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", choices=sorted(SHAPES), default="permuted_mnist")
+    parser.add_argument("--recipe", choices=sorted(RECIPES), default="permuted_mnist")
     parser.add_argument("--replay", type=int, default=256)
     parser.add_argument("--without", default="", help="rows to leave out, with commas between")
     parser.add_argument("--old-tasks", type=int, default=9)
+    parser.add_argument("--warm-steps", type=int, default=5, help="batches of each old task")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    recipe, (shape, classes_per_task) = load_recipe(arguments.recipe), SHAPES[arguments.recipe]
+    recipe, (shape, classes_per_task, reference) = load_recipe(arguments.recipe), RECIPES[arguments.recipe]
     made = Made(shape, classes_per_task, shared=recipe.common["setting"] == "domain")
-    old = [(task, *made.batch(task)) for task in range(arguments.old_tasks) for _ in range(WARM_STEPS)]
+    old = [(task, *made.batch(task)) for task in range(arguments.old_tasks) for _ in range(arguments.warm_steps)]
 
     learners: dict[str, Learner] = {}
     for row in recipe.rows:
@@ -80,10 +87,10 @@ def main() -> None:
                 learner.observe(x, y, arguments.old_tasks)
             seconds[row] = time.perf_counter() - started
         for row, taken in seconds.items():
-            ratios[row].append(taken / seconds["er"])
+            ratios[row].append(taken / seconds[reference])
     print(f"`{arguments.recipe}`, {BATCH} new samples, {arguments.replay} replayed, {arguments.old_tasks} old tasks:\n")
     lines = [[row, f"{statistics.median(found):.2f}"] for row, found in ratios.items()]
-    print(markdown((["method", "step, of er's"], lines)))
+    print(markdown((["row", f"step, of {reference}'s"], lines)))
 
 
 if __name__ == "__main__":

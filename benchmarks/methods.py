@@ -38,7 +38,8 @@ class Made:
     def __init__(self, shape: tuple[int, ...], classes_per_task: int, *, shared: bool) -> None:
         self.rng = torch.Generator().manual_seed(0)
         self.shape, self.classes_per_task, self.shared = shape, classes_per_task, shared
-        self.centres = torch.randint(256, (100, *shape), generator=self.rng)
+        self.n_classes = classes_per_task if shared else 100
+        self.centres = torch.randint(256, (self.n_classes, *shape), generator=self.rng)
 
     def batch(self, task: int) -> tuple[Tensor, Tensor]:
         label = torch.randint(self.classes_per_task, (BATCH,), generator=self.rng)
@@ -47,35 +48,46 @@ class Made:
         return (self.centres[y] + noise).clamp(0, 255).to(torch.uint8), y
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", choices=sorted(RECIPES), default="permuted_mnist")
-    parser.add_argument("--replay", type=int, default=256)
-    parser.add_argument("--without", default="", help="rows to leave out, with commas between")
-    parser.add_argument("--old-tasks", type=int, default=9)
-    parser.add_argument("--warm-steps", type=int, default=5, help="batches of each old task")
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=9)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    recipe, (shape, classes_per_task, reference) = load_recipe(arguments.recipe), RECIPES[arguments.recipe]
+def warm_learners(arguments: argparse.Namespace, replay: int) -> tuple[dict[str, Learner], Made]:
+    """A learner for each row that has learned a few batches of each old task, and where batches come from."""
+    recipe, (shape, classes_per_task, _) = load_recipe(arguments.recipe), RECIPES[arguments.recipe]
     made = Made(shape, classes_per_task, shared=recipe.common["setting"] == "domain")
     old = [(task, *made.batch(task)) for task in range(arguments.old_tasks) for _ in range(arguments.warm_steps)]
-
     learners: dict[str, Learner] = {}
     for row in recipe.rows:
         experiment = recipe.experiment(row)
         if experiment.stream.name == "joint" or row in arguments.without.split(","):
             continue
         if row != "mer" and "replay_size" in options_of("methods", experiment.method.name):
-            experiment = recipe.experiment(row, changes={"method.replay_size": arguments.replay})
-        learner = Learner(input_shape=shape, scale=1 / 255, **experiment.learner_settings(100))
+            experiment = recipe.experiment(row, changes={"method.replay_size": replay})
+        learner = Learner(input_shape=shape, scale=1 / 255, **experiment.learner_settings(made.n_classes))
         for task, x, y in old:
             if learner.running_task not in (None, task):
                 learner.end_task()
             learner.observe(x, y, task)
         learner.end_task()
         learners[row] = learner
+    return learners, made
+
+
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", choices=sorted(RECIPES), default="permuted_mnist")
+    parser.add_argument("--replay", type=int, default=256)
+    parser.add_argument("--without", default="", help="rows to leave out, with commas between")
+    parser.add_argument("--old-tasks", type=int, default=9)
+    parser.add_argument("--warm-steps", type=int, default=5, help="batches of each old task")
+    return parser
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    learners, made = warm_learners(arguments, arguments.replay)
+    reference = RECIPES[arguments.recipe][2]
 
     ratios: dict[str, list[float]] = {row: [] for row in learners}
     for _ in range(arguments.rounds):

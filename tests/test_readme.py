@@ -69,3 +69,8 @@ def test_the_costs_in_the_docs_are_those_stored(benchmark, place):
         if row in names("methods"):
             told = next(cells[5] for cells in lines if cells[1].strip().startswith(f"`{row}`"))
             assert told.split(";")[0].split("/")[place].strip() == cost
+
+
+def test_the_memory_in_the_docs_is_what_is_stored():
+    _, table = (RESULTS / "memory_split_cifar100.md").read_text().split("\n\n")
+    assert table.strip() in METHODS.read_text()

@@ -45,6 +45,7 @@ def test_the_readmes_tables_are_those_of_the_stored_results(benchmark):
         ("drr", "tuning/permuted_mnist"),
         ("drr", "tuning/split_cub"),
         ("methods", "five_tasks/permuted_mnist"),
+        ("methods", "five_tasks/split_cifar100"),
     ],
 )
 def test_the_tables_in_the_docs_are_those_stored(page, folder):

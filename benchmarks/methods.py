@@ -23,7 +23,7 @@ from holdfast.build import options_of
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.tables import markdown
 
-# Of a sample, classes a task, and the row that is compared with.
+# The shape of a sample, classes a task, and the row that the others are compared with.
 RECIPES = {
     "permuted_mnist": ((784,), 10, "er"),
     "split_cifar100": ((3, 32, 32), 5, "er"),

@@ -72,6 +72,13 @@ def test_the_costs_in_the_docs_are_those_stored(benchmark, place):
             assert told.split(";")[0].split("/")[place].strip() == cost
 
 
+def test_the_costs_of_selections_in_the_docs_are_those_stored():
+    costs = re.findall(r"^\| (\w+) \| ([\d.]+) \|$", (RESULTS / "cost_sampling.md").read_text(), flags=re.MULTILINE)
+    assert costs
+    for selection, cost in costs:
+        assert re.search(rf"^\| `{selection}` \|.*\| {cost} \|$", METHODS.read_text(), flags=re.MULTILINE)
+
+
 def test_the_memory_in_the_docs_is_what_is_stored():
     _, table = (RESULTS / "memory_split_cifar100.md").read_text().split("\n\n")
     assert table.strip() in METHODS.read_text()

@@ -82,3 +82,8 @@ def test_the_costs_of_selections_in_the_docs_are_those_stored():
 def test_the_memory_in_the_docs_is_what_is_stored():
     _, table = (RESULTS / "memory_split_cifar100.md").read_text().split("\n\n")
     assert table.strip() in METHODS.read_text()
+
+
+def test_how_often_stored_scores_are_right_is_told_as_stored():
+    (share,) = re.findall(r"^([\d.]+)% of", (RESULTS / "der_stored_scores.txt").read_text())
+    assert f"for {float(share):.0f} % of what is stored" in " ".join(METHODS.read_text().split())

@@ -29,7 +29,7 @@ class SGD(Stateful):
         self.param_groups.append({**self.param_groups[0], **param_group})
 
     def zero_grad(self) -> None:
-        for parameter in self._parameters():
+        for parameter in parameters_of(self):
             parameter.grad = None
 
     @torch.no_grad()
@@ -43,12 +43,12 @@ class SGD(Stateful):
                 torch._foreach_add_(moved, steps, alpha=-group["lr"])
 
     def state_dict(self) -> State:
-        place = {parameter: i for i, parameter in enumerate(self._parameters())}
+        place = {parameter: i for i, parameter in enumerate(parameters_of(self))}
         groups = [{**group, "params": [place[p] for p in group["params"]]} for group in self.param_groups]
         return {"state": {place[p]: kept for p, kept in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state: State) -> None:
-        parameters = self._parameters()
+        parameters = parameters_of(self)
         if [len(g["params"]) for g in state["param_groups"]] != [len(g["params"]) for g in self.param_groups]:
             raise ValueError("the saved state is of an optimiser of other parameters")
         for group, saved in zip(self.param_groups, state["param_groups"], strict=True):
@@ -58,9 +58,6 @@ class SGD(Stateful):
             if kept[VELOCITY].shape != parameters[i].shape:
                 raise ValueError(f"the saved momentum {i} has the shape of another parameter")
             self.state[parameters[i]] = {VELOCITY: kept[VELOCITY].to(parameters[i])}
-
-    def _parameters(self) -> list[Tensor]:
-        return [parameter for group in self.param_groups for parameter in group["params"]]
 
     def _velocity(self, parameter: Tensor, momentum: float) -> Tensor:
         """The running sum of the parameter's gradients, its last one included."""
@@ -74,6 +71,11 @@ class SGD(Stateful):
 
 
 Optimizer = torch.optim.Optimizer | SGD
+
+
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """All that it learns, in its order."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def make_optimizer(name: OptimizerName, model: nn.Module, *, lr: float, momentum: float = 0.0) -> Optimizer:

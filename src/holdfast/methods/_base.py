@@ -14,7 +14,7 @@ from holdfast.core.average import WeightAverage
 from holdfast.core.batch import Batch
 from holdfast.core.gradients import assign_gradient, flat_gradient
 from holdfast.core.model import HeadKind, Model, predicting
-from holdfast.core.optimizers import Optimizer, grow_optimizer
+from holdfast.core.optimizers import Optimizer, grow_optimizer, parameters_of
 from holdfast.core.state import Stateful
 from holdfast.memory.retrieval._base import Retrieval
 from holdfast.memory.selection._base import Selection
@@ -115,7 +115,7 @@ class Method(Stateful):
 
     def parameters(self) -> list[Tensor]:
         """θ: the optimiser has all in a list, which costs less than to walk through the modules."""
-        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        return parameters_of(self.optimizer)
 
     def _not_frozen(self) -> list[Tensor]:
         return [parameter for parameter in self.parameters() if parameter.requires_grad]

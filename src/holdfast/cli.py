@@ -196,6 +196,9 @@ def _show_one(result: Result) -> None:
         out.print(f"  {name:<13}{json.dumps(value)}", markup=False)
     out.print(f"  {'versions':<13}{json.dumps(result.versions)}", markup=False)
     out.print(f"  {'memory used':<13}{result.memory_samples:,} samples, {result.memory_bytes:,} bytes")
+    if kept := result.footprint:
+        terms = ", ".join(f"{name} {n_bytes / 1e6:.2f}" for name, n_bytes in kept)
+        out.print(f"  {'kept in all':<13}{kept.total / 1e6:.1f} MB: {terms}")
     out.print(text_table("accuracy (%) on each task, a row after each task learned", *matrix_rows(result)))
     if result.moved:
         out.print(text_table("drift of held-out features, in units of their spread", *drift_rows(result)))

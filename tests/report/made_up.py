@@ -10,6 +10,7 @@ import torch
 
 from holdfast.core.checkpoint import write_checkpoint
 from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.footprint import Footprint
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.record import RECORD, Record
 from holdfast.experiments.results import Result, ResultStore
@@ -30,6 +31,7 @@ def result(experiment: Experiment, last: float = 0.5, n_tasks: int = 2) -> Resul
         memory_bytes=99,
         n_parameters=7,
         versions={"torch": "2", "commit": "abc"},
+        footprint=Footprint(weights=1_000_000, passes=500_000, samples=0, features=0, logits=0, own=0),
     )
 
 

@@ -155,10 +155,11 @@ def test_a_recipe_that_is_not_the_papers_setup_says_so_of_every_cell(tmp_path):
 
 def test_times_are_of_a_batch_and_never_held_against_another_machines(tmp_path):
     store(tmp_path, "permuted_mnist", "drr", dict.fromkeys(range(1234, 1239), 0.38))
-    mnist, cifar, *_, memory = cells(made("table-8", tmp_path), "drr")
+    mnist, cifar, _, _, memory, megabytes, *_ = cells(made("table-8", tmp_path), "drr")
     assert mnist.mean == pytest.approx(25)  # 0.1 s in 4 steps
     assert mnist.verdict.reasons == ("timed on another machine than the paper's RTX 3090 Ti",)
     assert (cifar.values, memory.paper_text) == ({}, "2P+(B+M)H+(M+C)H̃")
+    assert (megabytes.mean, megabytes.verdict) == (pytest.approx(1.5), None)
 
 
 def test_our_rows_that_the_paper_has_not_follow_below(tmp_path):

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from holdfast.core.checkpoint import sync_folder
 from holdfast.experiments import metrics
 from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.footprint import Footprint
 
 
 class Result(BaseModel):
@@ -28,6 +29,7 @@ class Result(BaseModel):
         apart: [t][i][j] how far tasks i > j are apart after task t; both in units of the features' spread.
         seconds: spent learning; `seconds_testing` beside it.
         memory_samples, memory_bytes: what the memory held at the end, and the bytes of all its slots.
+        footprint: all that was kept at the end, by kind; None of a run from before it was counted.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +45,7 @@ class Result(BaseModel):
     memory_bytes: int
     n_parameters: int
     versions: dict[str, str]
+    footprint: Footprint | None = None
 
     @property
     def matrix(self) -> metrics.Matrix:

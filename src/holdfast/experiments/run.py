@@ -20,10 +20,12 @@ from holdfast.core.state import State, Stateful
 from holdfast.experiments.drift import DriftRecord
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.facts import facts
+from holdfast.experiments.footprint import Footprint, footprint
 from holdfast.experiments.record import RECORD, Recorder
 from holdfast.experiments.results import Result, ResultStore
 from holdfast.experiments.versions import versions
 from holdfast.learner import Learner
+from holdfast.methods._base import Diverged
 from holdfast.streams._base import Stream, Task
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -145,7 +147,7 @@ def run(
         previous_checkpoint(checkpoint).unlink(missing_ok=True)
         if state.recorder:
             state.recorder.write(folder / RECORD, state.learner, experiment, stream)
-        result = _result(state, experiment)
+        result = _result(state, experiment, stream)
         store.save(result)
         return result
 
@@ -247,10 +249,10 @@ def measured_accuracy(learner: Learner, task: Task, stream: Stream) -> float:
     return sum(right[task.test.y == c].double().mean().item() for c in task.classes) / len(task.classes)
 
 
-def _result(state: Run, experiment: Experiment) -> Result:
+def _result(state: Run, experiment: Experiment, stream: Stream) -> Result:
     n_tests = max(len(row) for row in state.accuracies)
     memory = state.learner.memory
-    return Result(
+    result = Result(
         experiment=experiment,
         accuracies=[[*row, *[None] * (n_tests - len(row))] for row in state.accuracies],
         moved=state.drift.moved,
@@ -263,3 +265,13 @@ def _result(state: Run, experiment: Experiment) -> Result:
         n_parameters=sum(p.numel() for p in state.learner.method.model.parameters()),
         versions=versions(),
     )
+    return result.model_copy(update={"footprint": _footprint(state, experiment, stream)})
+
+
+def _footprint(state: Run, experiment: Experiment, stream: Stream) -> Footprint | None:
+    """What the learner keeps; it takes one step too many, so nothing may be asked of it afterwards."""
+    batch = stream[len(stream) - 1].batch(0, size=experiment.batch_size, seed=experiment.seed)
+    try:
+        return footprint(state.learner, batch.x, batch.y, batch.task if learns_by_task(experiment.setting) else None)
+    except Diverged:  # in this step, which is none of the run's
+        return None

@@ -270,12 +270,12 @@ function drawThumbnails(host, sprite, samples) {
 }
 
 function runsFold(section) {
-  const header = ["method", "seed", "A_T (%)", "steps", "seconds", "testing", "memory", "bytes", "parameters", "file"];
+  const header = ["method", "seed", "A_T (%)", "steps", "seconds", "testing", "memory", "bytes", "MB in all", "parameters", "file"];
   const number = (value, digits = 0) => (value === null || value === undefined ? "–" : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
   const accuracy = (run) => (run.metrics.average_accuracy === undefined ? null : 100 * run.metrics.average_accuracy);
   const rows = section.methods.flatMap((method) => method.runs.map((run) => element("tr", {},
     element("td", { class: "name" }, method.label),
-    ...[String(run.seed), number(accuracy(run), 2), number(run.n_steps), number(run.seconds, 1), number(run.seconds_testing, 1), number(run.memory_samples), number(run.memory_bytes), number(run.n_parameters)]
+    ...[String(run.seed), number(accuracy(run), 2), number(run.n_steps), number(run.seconds, 1), number(run.seconds_testing, 1), number(run.memory_samples), number(run.memory_bytes), number(run.megabytes, 1), number(run.n_parameters)]
       .map((text) => element("td", { class: "number" }, text)),
     element("td", { class: "path" }, element("a", { href: run.address }, run.path)))));
   const isName = (title) => title === "method" || title === "file";

@@ -42,6 +42,7 @@ class PaperTable(BaseModel):
     columns: list[str]
     bounds: list[str] = Field(default_factory=list)
     milliseconds: dict[str, str] = Field(default_factory=dict)
+    megabytes: dict[str, str] = Field(default_factory=dict)
     departure: str = ""
     rows: list[list[str]]
 
@@ -49,6 +50,11 @@ class PaperTable(BaseModel):
     def recipes(self) -> list[str]:
         """The names of the recipes that its numbers come from."""
         return [self.recipe] if self.recipe else list(self.milliseconds.values())
+
+    @property
+    def titles(self) -> list[str]:
+        """Of its columns, and of those that we add to them."""
+        return [*self.columns, *self.megabytes]
 
 
 @cache
@@ -98,7 +104,7 @@ def stored_runs(folders: Iterable[Path]) -> list[Run]:
 def make_table(paper: PaperTable, runs: list[Run], size: Size) -> Table:
     """A table of the paper with the numbers of `runs` beside; see `Source.best_runs` for which of them."""
     sources = {name: Source.load(name, size) for name in paper.recipes}
-    measures = [_measure(paper, title) for title in paper.columns]
+    measures = [_measure(paper, title) for title in paper.titles]
     rows = [
         Row(label, name, _cells(paper, measures, sources, name, runs, printed), is_bound=name in paper.bounds)
         for label, name, *printed in all_rows(paper, sources)
@@ -134,10 +140,16 @@ def _measure(paper: PaperTable, title: str) -> _Measure:
     if title in paper.milliseconds:
         column, recipe = Column(title, digits=2), paper.milliseconds[title]
         return _Measure(column, recipe, lambda result: result.milliseconds_per_step, (ANOTHER_MACHINE,))
+    if title in paper.megabytes:
+        return _Measure(Column(title, digits=1, is_printed=False), paper.megabytes[title], _megabytes)
     if title not in COLUMNS:
         return _Measure(Column(title), "", lambda _: None)
     metric, _, digits = COLUMNS[title]
     return _Measure(Column(title, digits, better=BETTER[metric]), paper.recipe, lambda result: measured(result, title))
+
+
+def _megabytes(result: Result) -> float | None:
+    return None if result.footprint is None else result.footprint.total / 1e6
 
 
 @dataclass(frozen=True)
@@ -252,6 +264,7 @@ def _cells(
     printed: list[str],
 ) -> tuple[Cell, ...]:
     found = {name: source.best_runs(row, runs) for name, source in sources.items()}
+    printed = [*printed, *["-"] * len(paper.megabytes)]
     return tuple(
         _cell(measure, sources.get(measure.recipe), row, found.get(measure.recipe, []), text, paper.departure)
         for measure, text in zip(measures, printed, strict=True)

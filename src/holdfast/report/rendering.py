@@ -52,6 +52,9 @@ def numbers(table: Table) -> Grid:
     """Our numbers, the paper's and their difference in each column."""
     header, alignment = [table.named], "l"
     for column in table.columns:
+        if not column.is_printed:
+            header, alignment = [*header, column.title], f"{alignment}r"
+            continue
         header += [column.title, "paper", "Δ"] if column.digits else [f"{column.title} (paper)"]
         alignment += "rrr" if column.digits else "l"
     lines: list[list[Field]] = []
@@ -235,6 +238,8 @@ def _n_seeds(row: Row) -> str:
 
 
 def _fields(column: Column, cell: Cell) -> list[Field]:
+    if not column.is_printed:
+        return [(_ours(column, cell),)]
     if not column.digits:
         return [(Piece(cell.paper_text or NOTHING),)]
     # Of runs with other settings than the table's, how far they are from the paper says nothing.

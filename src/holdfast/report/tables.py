@@ -74,6 +74,7 @@ class Column:
     title: str
     digits: int = 0
     better: Literal["more", "less"] | None = None
+    is_printed: bool = True  # in the paper
 
 
 @dataclass(frozen=True)

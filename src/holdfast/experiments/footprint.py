@@ -1,0 +1,105 @@
+"""What a learner keeps in memory while it learns, by the terms of the paper's last table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, UntypedStorage, nn
+
+from holdfast.learner import Learner
+
+
+class Footprint(BaseModel):
+    """Bytes by term.
+
+    Attributes:
+        weights: 2P: what is learned, and its gradients.
+        passes: (B+M)H: what a step keeps of its passes for the way back, at most at once. The gradients that GEM and
+            its kin hold side by side within a step are not counted.
+        samples: stored inputs with their classes and tasks.
+        features: MH̃ and CH̃: stored with the samples, and the centroids of the selection.
+        logits: ML: stored with the samples.
+        own: whatever else the method keeps from step to step: importances, anchors, averages of weights.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weights: int
+    passes: int
+    samples: int
+    features: int
+    logits: int
+    own: int
+
+    @property
+    def total(self) -> int:
+        return sum(bytes_of for _, bytes_of in self)
+
+
+def footprint(learner: Learner, x: Tensor, y: Tensor, task: Tensor | int | None) -> Footprint:
+    """Of a learner as it is; it learns `x`, `y` to find out what a step keeps."""
+    method = learner.method
+    networks = {name for name, value in vars(method).items() if isinstance(value, nn.Module)}
+    state = {name: value for name, value in method.state_dict().items() if name not in networks}
+    columns = state["memory"]["columns"] if "memory" in state else {}
+    centres = state.get("selection", {}).get("centres", {})
+    stored = {name: _n_bytes(column) for name, column in columns.items()}
+    return Footprint(
+        weights=2 * sum(parameter.nbytes for parameter in method.parameters()),
+        samples=sum(stored.get(name, 0) for name in ("x", "y", "task")),
+        features=stored.get("extra.feature", 0) + _n_bytes(centres),
+        logits=stored.get("extra.logits", 0),
+        own=_n_bytes(state) - _n_bytes(columns) - _n_bytes(centres),
+        passes=_kept_by_a_step(learner, x, y, task),
+    )
+
+
+class _Ledger:
+    """How many bytes wait for the way back; a tensor counts once, however many passes wait for it."""
+
+    def __init__(self) -> None:
+        self.waiting: Counter[int] = Counter()  # by storage
+        self.now = self.most = 0
+
+    def enter(self, storage: UntypedStorage) -> None:
+        if not self.waiting[storage.data_ptr()]:
+            self.now += storage.nbytes()
+            self.most = max(self.most, self.now)
+        self.waiting[storage.data_ptr()] += 1
+
+    def leave(self, storage: UntypedStorage) -> None:
+        self.waiting[storage.data_ptr()] -= 1
+        if not self.waiting[storage.data_ptr()]:
+            self.now -= storage.nbytes()
+
+
+class _Waiting:
+    """A tensor in the ledger for as long as this lives."""
+
+    def __init__(self, tensor: Tensor, ledger: _Ledger) -> None:
+        self.tensor, self.ledger = tensor, ledger
+        ledger.enter(tensor.untyped_storage())
+
+    def __del__(self) -> None:
+        self.ledger.leave(self.tensor.untyped_storage())
+
+
+def _kept_by_a_step(learner: Learner, x: Tensor, y: Tensor, task: Tensor | int | None) -> int:
+    """The most that autograd holds at once, without the weights."""
+    ledger = _Ledger()
+    for parameter in learner.method.parameters():
+        ledger.waiting[parameter.untyped_storage().data_ptr()] += 1
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: _Waiting(tensor, ledger), lambda kept: kept.tensor):
+        learner.observe(x, y, task)
+    return ledger.most
+
+
+def _n_bytes(tree: Any) -> int:
+    """Of all tensors in a state."""
+    if isinstance(tree, Tensor):
+        return tree.nbytes
+    branches = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ()
+    return sum(map(_n_bytes, branches))

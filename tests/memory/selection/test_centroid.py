@@ -188,6 +188,22 @@ def test_a_cap_bounds_the_centroids_of_each_class() -> None:
     assert sum(selection.counts[0, 0] + selection.counts[0, 1]) == 100
 
 
+@pytest.mark.parametrize(("options", "n_centroids"), [({}, 2048), ({"max_centroids": None}, 2100)])
+def test_centroids_are_bounded_unless_that_is_waived(options: dict[str, None], n_centroids: int) -> None:
+    selection, memory = Centroid(epsilon=0.5, **options), Memory(9)
+    for part in torch.arange(2100.0)[:, None].split(100):
+        offer(selection, memory, batch_of(part, [0] * 100))
+    assert len(selection.counts[0, 0]) == n_centroids
+
+
+def test_a_memory_that_counts_bytes_has_no_more_centroids_than_slots() -> None:
+    generator = torch.Generator().manual_seed(0)
+    selection, memory = Centroid(epsilon=1e-3), Memory("1 kB")
+    for part in torch.randn(400, 4, generator=generator).split(10):
+        offer(selection, memory, batch_of(part, [0, 1] * 5))
+    assert [len(selection.counts[0, y]) for y in (0, 1)] == [memory.capacity // 2] * 2
+
+
 def test_a_new_class_takes_its_share_from_all_others() -> None:
     selection, memory = Centroid(epsilon=100.0), Memory(12)
     generator = torch.Generator().manual_seed(0)

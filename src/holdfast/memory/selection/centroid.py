@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,14 +33,15 @@ class Centroid(Selection):
         fill_first: take every sample while its class is below its share. The draw alone leaves memory under-filled
             where centroids are many.
         relative: ε is a multiple of the class's running root-mean-square distance to its mean.
-        max_centroids: a class opens no more than so many.
+        max_centroids: a class opens no more than so many, so that a stream without end needs no memory without end;
+            None for no bound. In a memory that counts bytes it opens no more than it has slots, either.
     """
 
     epsilon: float = 8.0
     per_class: int | None = None
     fill_first: bool = False
     relative: bool = False
-    max_centroids: int | None = None
+    max_centroids: int | None = 2048
 
     # By task and class: centroids, in the first rows of (≥ k, d), and N, the samples that each has seen.
     centres: dict[Key, Tensor] = field(default_factory=dict, init=False)
@@ -54,8 +56,7 @@ class Centroid(Selection):
     def __post_init__(self) -> None:
         if self.epsilon <= 0:
             raise ValueError(f"epsilon is {self.epsilon}: give a distance above 0")
-        for name in ("per_class", "max_centroids"):
-            value = getattr(self, name)
+        for name, value in (("per_class", self.per_class), ("max_centroids", self.max_centroids)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}: give 1 or more")
 
@@ -75,12 +76,14 @@ class Centroid(Selection):
         owner_by_row = np.zeros(len(batch), np.int64)
         sample_by_slot: dict[int, int] = {}
         n_filled, n_classes = len(memory), len(self.counts)
+        bound = math.inf if self.max_centroids is None else self.max_centroids
 
         for row, key in enumerate(keys_of(batch)):
             f = features[row]
-            i = owner_by_row[row] = self._assign(key, f)
-            slots = self.slots_by_key.setdefault(key, [])
+            self.counts.setdefault(key, [])
             share = self.share(memory)
+            i = owner_by_row[row] = self._assign(key, f, most=min(bound, share) if memory.max_bytes else bound)
+            slots = self.slots_by_key.setdefault(key, [])
             drawn = uniform[row] < self.counts[key][i] / self.seen[key]
             if not drawn and not (self.fill_first and len(slots) < share):
                 continue
@@ -113,16 +116,16 @@ class Centroid(Selection):
         seen = [n for counts in self.counts.values() for n in counts]
         return torch.cat(centres), torch.tensor(classes), torch.tensor(seen)
 
-    def _assign(self, key: Key, f: Array) -> int:
-        """The centroid of a sample with features f (d,), opened or moved for it."""
-        counts = self.counts.setdefault(key, [])
+    def _assign(self, key: Key, f: Array, most: float) -> int:
+        """The centroid of a sample with features f (d,): moved for it, or opened if the class has not `most` yet."""
+        counts = self.counts[key]
         self.seen[key] = self.seen.get(key, 0) + 1
         epsilon = self.epsilon * self._spread(key, f) if self.relative else self.epsilon
         if counts:
             centres: Array = self.centres[key].numpy()
             distances = _norms(centres[: len(counts)] - f)
             i = int(distances.argmin())
-            if distances[i] <= epsilon or len(counts) == self.max_centroids:
+            if distances[i] <= epsilon or len(counts) >= most:
                 centres[i] = (counts[i] * centres[i] + f) / (counts[i] + 1)
                 counts[i] += 1
                 return i

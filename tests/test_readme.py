@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.build import names
-from holdfast.experiments.results import ResultStore
+from holdfast.experiments.results import ResultStore, read_result
 from holdfast.experiments.tables import comparison, markdown
 
 ROOT = Path(__file__).parents[1]
@@ -82,6 +82,12 @@ def test_the_costs_of_selections_in_the_docs_are_those_stored():
 def test_the_memory_in_the_docs_is_what_is_stored():
     _, table = (RESULTS / "memory_split_cifar100.md").read_text().split("\n\n")
     assert table.strip() in METHODS.read_text()
+
+
+def test_the_features_that_drr_ends_with_are_told_as_stored():
+    results = [read_result(path) for path in sorted((RESULTS / "permuted_mnist" / "drr").glob("*/result.json"))]
+    first, second = (f"{result.footprint.features / 1e6:.1f}" for result in results)
+    assert f"DRR keeps {first} and {second} MB of features" in METHODS.read_text()
 
 
 def test_how_often_stored_scores_are_right_is_told_as_stored():

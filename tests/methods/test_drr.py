@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from holdfast import Learner
-from holdfast.core.batch import Batch
+from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.classes import Setting
 from holdfast.methods.drr import DRR
 
@@ -94,6 +94,20 @@ def test_whom_old_samples_are_contrasted_with_and_what_the_others_count(
     old_part = slow_cml(method, old, seen_by[against], 4.0, 0.05, 0.2, blind)
     new_part = slow_cml(method, batch, seen_by["task"], 4.0, 0.05, 0.2, blind)
     assert learner.observe(x, y, task) == pytest.approx(new_part + old_part, rel=1e-4)
+
+
+def test_new_samples_can_be_contrasted_with_the_classes_of_their_batch_alone() -> None:
+    options = {"logit_scale": 4.0, "class_margin": 0.05, "distillation": 0.0, "retrieval": "uniform"}
+    learner = learned(26, "free", new_against="batch", **options)
+    method = method_of(learner)
+    stream = toy_batches("free")
+    x, y = (torch.cat([stream[0][i], stream[26][i]]) for i in (0, 1))  # of the first task and the last
+    x, y = x[y % 2 == 0], y[y % 2 == 0]
+    method.replay_size = 1000
+    old = method.recall(Batch(x, y, torch.full_like(y, NO_TASK)))
+    old_part = slow_cml(method, old, lambda _: set(range(6)), 4.0, 0.05, 0.0)
+    new_part = slow_cml(method, Batch(x, y, torch.full_like(y, NO_TASK)), lambda _: {0, 4}, 4.0, 0.05, 0.0)
+    assert learner.observe(x, y) == pytest.approx(new_part + old_part, rel=1e-4)
 
 
 def test_without_distillation_the_loss_is_smaller_by_it() -> None:

@@ -32,9 +32,9 @@ class DRR(ReplayMethod):
             (`samples`), means of stored features (`centroids`), or the first two at once (`classes+samples`).
         logit_scale: s. class_margin, task_margin: m^c and m^t, in radians; m^t rests while one task was seen.
         new_against, old_against: whether new and replayed samples are contrasted with the classes of their own task,
-            also with those of tasks of lower numbers (`before`), or with all classes seen. New ones by default with
-            their task where it is known when predicting, since old features are disturbed less; elsewhere with all,
-            or they would not be told from old classes.
+            also with those of tasks of lower numbers (`before`), or with all classes seen; new ones also with those of
+            their batch. New ones by default with their task where it is known when predicting, since old features
+            are disturbed less; elsewhere with all, or they would not be told from old classes.
         blind_units: the classes that a sample is not contrasted with do not count (`out`), or count as orthogonal to
             it (`zero`, as in the predecessors' code).
         distillation: the weight of the centroid distillation loss; 0 leaves it out.
@@ -51,7 +51,7 @@ class DRR(ReplayMethod):
     logit_scale: float = 10.0
     class_margin: float = 0.01
     task_margin: float = 0.1
-    new_against: Against | None = None
+    new_against: Against | Literal["batch"] | None = None
     old_against: Against = "seen"
     blind_units: Literal["out", "zero"] = "out"
     distillation: float = 1.0
@@ -98,7 +98,7 @@ class DRR(ReplayMethod):
         task_margin = self._active_task_margin()
         loss = torch.zeros((), device=features.device)
         if self.reading != "samples":
-            same_task, competing = self._competing(samples, is_old)
+            same_task, competing = self._competing(samples, is_old, new.y)
             loss = loss + contrastive_margin_loss(
                 self._cosines(features),
                 samples.y,
@@ -140,11 +140,13 @@ class DRR(ReplayMethod):
         has_mean = means.any(dim=1, keepdim=True)
         return F.normalize(features, dim=1) @ torch.where(has_mean, means, F.normalize(self.model.head.weight, dim=1)).T
 
-    def _competing(self, samples: Batch, is_old: Tensor) -> tuple[Tensor, Tensor]:
+    def _competing(self, samples: Batch, is_old: Tensor, new_classes: Tensor) -> tuple[Tensor, Tensor]:
         """(n, n_classes) true where a class is of the sample's task, and true where it is contrasted with it."""
         seen = self.model.seen.table.any(dim=0).expand(len(samples), -1)
         new_against = self.new_against or ("task" if self.model.seen.predicts_by_task else "seen")
-        reach: dict[Against, Tensor] = {"task": self._same_task(samples, seen), "seen": seen}
+        reach = {"task": self._same_task(samples, seen), "seen": seen}
+        if new_against == "batch":
+            reach["batch"] = torch.zeros_like(seen[0]).index_fill(0, new_classes, value=True).expand_as(seen)
         if "before" in (self.old_against, new_against):
             reach["before"] = self._up_to_own_task(samples, seen)
         if self.old_against == new_against:

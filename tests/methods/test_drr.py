@@ -110,6 +110,34 @@ def test_new_samples_can_be_contrasted_with_the_classes_of_their_batch_alone() -
     assert learner.observe(x, y) == pytest.approx(new_part + old_part, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("setting", "retrieval", "classes"),
+    [
+        ("task", "uniform", {4, 5}),
+        ("class", "uniform", {4}),
+        ("class", "old_tasks", set(range(6))),  # whoever is new is not replayed, and must be told from old classes
+        ("class", "shapley", set(range(6))),
+        ("class", {"name": "shapley", "old_tasks_only": False}, {4}),
+        ("free", "old_tasks", {4}),  # all that is stored is old
+    ],
+)
+def test_new_samples_are_contrasted_with_as_little_as_lets_classes_be_told_apart(
+    setting: Setting, retrieval: Any, classes: set[int]
+) -> None:
+    method = method_of(learned(26, setting, retrieval=retrieval))
+    *_, task = toy_batches(setting)[26]
+    new = Batch(torch.zeros(1, 8), torch.tensor([4]), torch.tensor([NO_TASK if task is None else task]))
+    _, competing = method._competing(new, torch.tensor([False]), new.y)
+    assert set(competing[0].nonzero().flatten().tolist()) == classes
+
+
+def test_in_a_stream_of_shared_classes_new_samples_are_contrasted_with_all() -> None:
+    method = method_of(learned(26, "domain", retrieval="uniform"))
+    new = Batch(torch.zeros(1, 8), torch.tensor([0]), torch.tensor([2]))
+    _, competing = method._competing(new, torch.tensor([False]), new.y)
+    assert competing.tolist() == [[True, True]]
+
+
 def test_without_distillation_the_loss_is_smaller_by_it() -> None:
     with_it, without = learned(distillation=1.0, n_batches=12), learned(distillation=0.0, n_batches=12)
     x, y, task = toy_batches("task")[12]

@@ -19,6 +19,7 @@ from holdfast.memory.selection.centroid import Centroid
 from holdfast.methods._base import ReplayMethod
 
 Against = Literal["task", "before", "seen"]
+NewAgainst = Against | Literal["batch"]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -33,8 +34,9 @@ class DRR(ReplayMethod):
         logit_scale: s. class_margin, task_margin: m^c and m^t, in radians; m^t rests while one task was seen.
         new_against, old_against: whether new and replayed samples are contrasted with the classes of their own task,
             also with those of tasks of lower numbers (`before`), or with all classes seen; new ones also with those of
-            their batch. New ones by default with their task where it is known when predicting, since old features
-            are disturbed less; elsewhere with all, or they would not be told from old classes.
+            their batch. New ones that push against all classes disturb old features, so by default it is their
+            task where that is known when predicting, and their batch in `class` and `free` if new samples are
+            replayed too, which then tells new classes from old ones; else all.
         blind_units: the classes that a sample is not contrasted with do not count (`out`), or count as orthogonal to
             it (`zero`, as in the predecessors' code).
         distillation: the weight of the centroid distillation loss; 0 leaves it out.
@@ -51,7 +53,7 @@ class DRR(ReplayMethod):
     logit_scale: float = 10.0
     class_margin: float = 0.01
     task_margin: float = 0.1
-    new_against: Against | Literal["batch"] | None = None
+    new_against: NewAgainst | None = None
     old_against: Against = "seen"
     blind_units: Literal["out", "zero"] = "out"
     distillation: float = 1.0
@@ -143,7 +145,7 @@ class DRR(ReplayMethod):
     def _competing(self, samples: Batch, is_old: Tensor, new_classes: Tensor) -> tuple[Tensor, Tensor]:
         """(n, n_classes) true where a class is of the sample's task, and true where it is contrasted with it."""
         seen = self.model.seen.table.any(dim=0).expand(len(samples), -1)
-        new_against = self.new_against or ("task" if self.model.seen.predicts_by_task else "seen")
+        new_against = self.new_against or self._least_disturbing()
         reach = {"task": self._same_task(samples, seen), "seen": seen}
         if new_against == "batch":
             reach["batch"] = torch.zeros_like(seen[0]).index_fill(0, new_classes, value=True).expand_as(seen)
@@ -152,6 +154,14 @@ class DRR(ReplayMethod):
         if self.old_against == new_against:
             return reach["task"], reach[new_against]
         return reach["task"], torch.where(is_old[:, None], reach[self.old_against], reach[new_against])
+
+    def _least_disturbing(self) -> NewAgainst:
+        """What new samples are contrasted with unless told: as little as lets classes be told apart."""
+        setting = self.model.seen.setting
+        if self.model.seen.predicts_by_task:
+            return "task"
+        new_are_replayed = setting == "free" or (setting == "class" and self.retrieval.replays_running_task)
+        return "batch" if new_are_replayed else "seen"
 
     def _same_task(self, samples: Batch, seen: Tensor) -> Tensor:
         """(n, n_classes) true where a class belongs to the sample's task; all of them where tasks share classes."""

@@ -15,6 +15,11 @@ from holdfast.memory.storage import Memory
 class Retrieval(Stateful):
     """Decides which stored samples are learned again beside a new batch."""
 
+    @property
+    def replays_running_task(self) -> bool:
+        """Whether what is replayed can be of the new batch's own task, where tasks are known."""
+        return True
+
     @abstractmethod
     def pick(self, memory: Memory, size: int, batch: Batch, model: Model) -> Batch:
         """Up to `size` samples of a memory that is not empty, to replay beside `batch`."""

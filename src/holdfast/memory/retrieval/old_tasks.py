@@ -15,5 +15,9 @@ class OldTasks(Retrieval):
     The paper replays completed tasks only. Where tasks are not known, everything stored is old.
     """
 
+    @property
+    def replays_running_task(self) -> bool:
+        return False
+
     def pick(self, memory: Memory, size: int, batch: Batch, model: Model) -> Batch:
         return memory.draw(size, among=old_slots(memory, batch))

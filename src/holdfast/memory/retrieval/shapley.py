@@ -36,6 +36,10 @@ class Shapley(Retrieval):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: give 1 or more")
 
+    @property
+    def replays_running_task(self) -> bool:
+        return not self.old_tasks_only
+
     def pick(self, memory: Memory, size: int, batch: Batch, model: Model) -> Batch:
         order = balanced_order(memory)
         is_old = torch.ones(len(memory), dtype=torch.bool, device=memory.device)

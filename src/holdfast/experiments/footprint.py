@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, UntypedStorage, nn
 
 from holdfast.learner import Learner
+from holdfast.memory.selection.centroid import Centroid
+from holdfast.methods._base import ReplayMethod
 
 
 class Footprint(BaseModel):
@@ -41,11 +43,12 @@ class Footprint(BaseModel):
 
 def footprint(learner: Learner, x: Tensor, y: Tensor, task: Tensor | int | None) -> Footprint:
     """Of a learner as it is; it learns `x`, `y` to find out what a step keeps."""
-    method = learner.method
+    method, memory = learner.method, learner.memory
     networks = {name for name, value in vars(method).items() if isinstance(value, nn.Module)}
     state = {name: value for name, value in method.state_dict().items() if name not in networks}
-    columns = state["memory"]["columns"] if "memory" in state else {}
-    centres = state.get("selection", {}).get("centres", {})
+    columns = {} if memory is None else memory.state_dict()["columns"]
+    selection = method.selection if isinstance(method, ReplayMethod) else None
+    centres = selection.centres if isinstance(selection, Centroid) else {}
     stored = {name: _n_bytes(column) for name, column in columns.items()}
     return Footprint(
         weights=2 * sum(parameter.nbytes for parameter in method.parameters()),

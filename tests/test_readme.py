@@ -57,6 +57,17 @@ def test_the_tables_in_the_docs_are_those_stored(page, folder):
     assert markdown(comparison(results)) in (ROOT / "docs" / f"{page}.md").read_text()
 
 
+def test_the_readmes_numbers_without_tasks_are_those_stored():
+    found = {
+        (each.experiment.row, each.experiment.setting): f"{100 * each.metrics['average_accuracy']:.1f}"
+        for each in ResultStore(RESULTS / "settings" / "split_cifar100").results()
+        if each.experiment.retrieval.name == "uniform"
+    }
+    readme = " ".join(README.read_text().split())
+    assert f"`drr` has {found['drr', 'class']} % class-incremental and {found['drr', 'free']} task-free" in readme
+    assert f"`er` {found['er', 'class']} and {found['er', 'free']};" in readme
+
+
 def test_the_readmes_ratios_are_those_stored():
     readme = " ".join(README.read_text().split())
     (ratio,) = re.findall(r"ratio +(\d+\.\d+)", (RESULTS / "step.txt").read_text())

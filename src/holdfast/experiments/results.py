@@ -56,6 +56,10 @@ class Result(BaseModel):
         return 1000 * self.seconds / self.n_steps if self.n_steps > 0 else None
 
     @property
+    def megabytes(self) -> float | None:
+        return None if self.footprint is None else self.footprint.total / 1e6
+
+    @property
     def drift_fits(self) -> bool:
         """Whether the numbers of drift are as many as its tasks make, or none."""
         if not self.moved and not self.apart:

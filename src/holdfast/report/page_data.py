@@ -176,7 +176,7 @@ def _run(run: Run, base: Path) -> Data:
         "seconds_testing": _finite(result.seconds_testing),
         "memory_samples": result.memory_samples,
         "memory_bytes": result.memory_bytes,
-        "megabytes": None if result.footprint is None else result.footprint.total / 1e6,
+        "megabytes": result.megabytes,
         "n_parameters": result.n_parameters,
     }
 

@@ -141,15 +141,12 @@ def _measure(paper: PaperTable, title: str) -> _Measure:
         column, recipe = Column(title, digits=2), paper.milliseconds[title]
         return _Measure(column, recipe, lambda result: result.milliseconds_per_step, (ANOTHER_MACHINE,))
     if title in paper.megabytes:
-        return _Measure(Column(title, digits=1, is_printed=False), paper.megabytes[title], _megabytes)
+        column = Column(title, digits=1, is_printed=False)
+        return _Measure(column, paper.megabytes[title], lambda result: result.megabytes)
     if title not in COLUMNS:
         return _Measure(Column(title), "", lambda _: None)
     metric, _, digits = COLUMNS[title]
     return _Measure(Column(title, digits, better=BETTER[metric]), paper.recipe, lambda result: measured(result, title))
-
-
-def _megabytes(result: Result) -> float | None:
-    return None if result.footprint is None else result.footprint.total / 1e6
 
 
 @dataclass(frozen=True)

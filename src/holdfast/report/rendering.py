@@ -52,11 +52,13 @@ def numbers(table: Table) -> Grid:
     """Our numbers, the paper's and their difference in each column."""
     header, alignment = [table.named], "l"
     for column in table.columns:
-        if not column.is_printed:
-            header, alignment = [*header, column.title], f"{alignment}r"
-            continue
-        header += [column.title, "paper", "Δ"] if column.digits else [f"{column.title} (paper)"]
-        alignment += "rrr" if column.digits else "l"
+        if not column.digits:
+            titles, sides = [f"{column.title} (paper)"], "l"
+        elif column.is_printed:
+            titles, sides = [column.title, "paper", "Δ"], "rrr"
+        else:
+            titles, sides = [column.title], "r"
+        header, alignment = header + titles, alignment + sides
     lines: list[list[Field]] = []
     for row in table.rows:
         line: list[Field] = [(Piece(row.label),)]

@@ -137,6 +137,11 @@ class ReplayMethod(Method):
         if self.replay_size < 0:
             raise ValueError(f"replay_size is {self.replay_size}: give 0 or more")
 
+    @property
+    def replays_new(self) -> bool:
+        """Whether samples are replayed while their task still runs; where tasks are not known, all are."""
+        return not self.model.seen.learns_by_task or self.retrieval.replays_running_task
+
     def recall(self, batch: Batch) -> Batch:
         """Old samples to learn again beside `batch`; none while memory is empty."""
         if not len(self.memory):

@@ -157,11 +157,10 @@ class DRR(ReplayMethod):
 
     def _least_disturbing(self) -> NewAgainst:
         """What new samples are contrasted with unless told: as little as lets classes be told apart."""
-        setting = self.model.seen.setting
-        if self.model.seen.predicts_by_task:
+        seen = self.model.seen
+        if seen.predicts_by_task:
             return "task"
-        new_are_replayed = setting == "free" or (setting == "class" and self.retrieval.replays_running_task)
-        return "batch" if new_are_replayed else "seen"
+        return "batch" if self.replays_new and seen.setting != "domain" else "seen"
 
     def _same_task(self, samples: Batch, seen: Tensor) -> Tensor:
         """(n, n_classes) true where a class belongs to the sample's task; all of them where tasks share classes."""

@@ -32,7 +32,8 @@ class Memory(Stateful):
     allocated once, when the first sample shows its shape, in the dtype in which samples come.
 
     Args:
-        capacity: how much it may hold, in samples (1000) or in bytes of all columns ("5 MB").
+        capacity: how much it may hold, in samples (1000) or in bytes of all columns ("5 MB"), and of what a selection
+            keeps for each slot.
         seed: of `rng`, which all selections and retrievals draw from.
     """
 
@@ -45,6 +46,7 @@ class Memory(Stateful):
         self.device = str(device)
         self.columns: dict[str, Tensor] = {}  # each (capacity, …)
         self.filled = 0
+        self.beside = 0  # bytes kept elsewhere for each slot
         self.rearranged = 0  # how often slots were given up here and not by a selection
 
     def __len__(self) -> int:
@@ -89,16 +91,20 @@ class Memory(Stateful):
 
     def check(self, batch: Batch) -> None:
         """Raise if there is no room for samples like those of `batch`, even without extras."""
-        _capacity(self.max_samples, self.max_bytes, _columns(batch))
+        _capacity(self.max_samples, self.max_bytes, _bytes_per_sample(_columns(batch)))
 
-    def fit(self, batch: Batch) -> None:
+    def fit(self, batch: Batch, beside: int = 0) -> None:
         """Make the columns fit the samples of `batch`: allocate them, or widen an extra that has grown.
 
         An extra with one number a class (logits, say) grows with the head. A memory that counts bytes then
         holds fewer samples, and gives up slots at random.
+
+        Args:
+            beside: bytes that are kept elsewhere for each slot, and count as well; settled by the first batch.
         """
         columns = _columns(batch)
         if not self.columns:
+            self.beside = beside
             self._allocate(columns)
         if columns.keys() != self.columns.keys():
             raise ValueError(
@@ -183,7 +189,9 @@ class Memory(Stateful):
         whole = not columns or {"x", "y", "task"} <= set(columns)
         if not whole or any(len(column) != filled for column in columns.values()) or (filled and not columns):
             raise ValueError(f"the saved memory is not whole: its columns do not hold {filled} samples")
-        capacity = _capacity(state["max_samples"], state["max_bytes"], columns) if columns else 0
+        state = {"beside": 0} | state  # from before it was counted
+        bytes_per_slot = _bytes_per_sample(columns) + state["beside"]
+        capacity = _capacity(state["max_samples"], state["max_bytes"], bytes_per_slot) if columns else 0
         if filled > capacity:
             raise ValueError(f"the saved memory is not whole: {filled} samples in {capacity} slots")
         device = self.device
@@ -194,8 +202,11 @@ class Memory(Stateful):
             self.columns[name][:filled] = column
 
     def _allocate(self, columns: dict[str, Tensor]) -> None:
-        capacity = _capacity(self.max_samples, self.max_bytes, columns)
+        capacity = self._capacity_with(columns)
         self.columns = {name: self._empty(capacity, column) for name, column in columns.items()}
+
+    def _capacity_with(self, columns: dict[str, Tensor]) -> int:
+        return _capacity(self.max_samples, self.max_bytes, _bytes_per_sample(columns) + self.beside)
 
     def _empty(self, capacity: int, like: Tensor) -> Tensor:
         return torch.empty(capacity, *like.shape[1:], dtype=like.dtype, device=self.device)
@@ -209,7 +220,7 @@ class Memory(Stateful):
         wide = kept.new_zeros(self.capacity, *shape)
         wide[tuple(slice(n) for n in kept.shape)] = kept
         columns = self.columns | {name: wide}
-        capacity = _capacity(self.max_samples, self.max_bytes, columns)
+        capacity = self._capacity_with(columns)
         self.columns = columns
         if capacity == len(wide):
             return
@@ -219,13 +230,12 @@ class Memory(Stateful):
         self.columns = {n: column[:capacity].clone() for n, column in self.columns.items()}
 
 
-def _capacity(max_samples: int | None, max_bytes: int | None, columns: dict[str, Tensor]) -> int:
-    """How many samples with such columns there is room for."""
-    bytes_per_sample = _bytes_per_sample(columns)
-    capacity = max_samples if max_bytes is None else max_bytes // bytes_per_sample
+def _capacity(max_samples: int | None, max_bytes: int | None, bytes_per_slot: int) -> int:
+    """How many samples of that size there is room for."""
+    capacity = max_samples if max_bytes is None else max_bytes // bytes_per_slot
     if not capacity:
-        raise ValueError(f"a memory of {max_bytes} bytes holds no sample of {bytes_per_sample} bytes: give it more")
-    check_allocation(capacity * bytes_per_sample)
+        raise ValueError(f"a memory of {max_bytes} bytes holds no sample of {bytes_per_slot} bytes: give it more")
+    check_allocation(capacity * bytes_per_slot)
     return capacity
 
 

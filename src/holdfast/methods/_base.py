@@ -151,7 +151,7 @@ class ReplayMethod(Method):
     def remember(self, batch: Batch) -> None:
         """Let the selection take what it wants of `batch`, with whatever extra the method put beside it."""
         batch = self.selection.with_extras(batch, self.model)
-        self.memory.fit(batch)
+        self.memory.fit(batch, beside=self.selection.bytes_beside(batch))
         self.selection.update(self.memory, batch, self.model)
 
     def embed_again(self, task: int) -> None:

@@ -21,7 +21,7 @@ IDENTITY: Any = SimpleNamespace(embed=lambda x: x)  # a model whose features are
 
 def offer(selection: Centroid, memory: Memory, batch: Batch) -> None:
     batch = selection.with_extras(batch, IDENTITY)
-    memory.fit(batch)
+    memory.fit(batch, beside=selection.bytes_beside(batch))
     selection.update(memory, batch, IDENTITY)
 
 
@@ -202,6 +202,41 @@ def test_a_memory_that_counts_bytes_has_no_more_centroids_than_slots() -> None:
     for part in torch.randn(400, 4, generator=generator).split(10):
         offer(selection, memory, batch_of(part, [0, 1] * 5))
     assert [len(selection.counts[0, y]) for y in (0, 1)] == [memory.capacity // 2] * 2
+
+
+@given(
+    labels=st.lists(st.integers(0, 5), min_size=30, max_size=150),
+    seed=st.integers(0, 1000),
+    max_centroids=st.none() | st.integers(1, 5),
+)
+@settings(max_examples=50, deadline=None)
+def test_a_budget_in_bytes_includes_centroids_and_none_of_what_they_have_seen_is_lost(
+    labels: list[int], seed: int, max_centroids: int | None
+) -> None:
+    x = torch.randn(len(labels), 4, generator=torch.Generator().manual_seed(seed))
+    selection, memory = Centroid(epsilon=1e-3, max_centroids=max_centroids), Memory("1 kB")
+    for rows in torch.arange(len(labels)).split(10):
+        offer(selection, memory, batch_of(x[rows], [labels[row] for row in rows]))
+        bytes_of_centroids = sum(centres.nbytes + 8 * len(centres) for centres in selection.centres.values())
+        assert memory.nbytes + bytes_of_centroids <= 1000
+    for key, counts in selection.counts.items():
+        own = x[torch.tensor(labels) == key[1]]
+        assert sum(counts) == len(own)
+        mean = torch.tensor(counts, dtype=torch.float) @ selection.centres[key][: len(counts)] / len(own)
+        torch.testing.assert_close(mean, own.mean(dim=0), rtol=1e-4, atol=1e-5)
+    for y, owner in zip(memory.y.tolist(), memory.column("centroid").tolist(), strict=False):
+        assert 0 <= owner < len(selection.counts[0, y])
+
+
+def test_centroids_that_have_seen_least_join_the_nearest_other() -> None:
+    selection, memory = Centroid(epsilon=0.5), Memory("640 B")  # eight slots of 80 bytes
+    places = [0.0, 0.0, 10.0, 10.0, 20.0, 20.0, 1.0, 19.0]
+    offer(selection, memory, batch_of(torch.tensor(places)[:, None].expand(-1, 4).clone(), [0] * 8))
+    assert selection.counts[0, 0] == [2, 2, 2, 1, 1]
+    offer(selection, memory, batch_of(torch.zeros(1, 4), [1]))  # five may stay no longer: four a class
+    assert selection.counts[0, 0] == [2, 2, 3, 1]
+    expected = torch.tensor([0.0, 10.0, 59 / 3, 1.0])[:, None].expand(-1, 4)
+    torch.testing.assert_close(selection.centres[0, 0], expected)
 
 
 def test_a_new_class_takes_its_share_from_all_others() -> None:

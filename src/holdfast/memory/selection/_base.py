@@ -19,6 +19,14 @@ class Selection(Stateful):
         """The samples with what this policy wants to find again beside them, if anything."""
         return batch
 
+    def bytes_beside(self, batch: Batch) -> int:
+        """Bytes that this policy keeps for each slot outside of memory, which a budget in bytes has to include.
+
+        Args:
+            batch: samples with the extras of this policy.
+        """
+        return 0
+
     @abstractmethod
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
         """Take what is wanted of `batch`, which the model has just learned, into memory."""

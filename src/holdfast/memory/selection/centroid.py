@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +33,7 @@ class Centroid(Selection):
             where centroids are many.
         relative: ε is a multiple of the class's running root-mean-square distance to its mean.
         max_centroids: a class opens no more than so many, so that a stream without end needs no memory without end;
-            None for no bound. In a memory that counts bytes it opens no more than it has slots, either.
+            None for no bound. In a memory that counts bytes, theirs count, and there are no more of them than slots.
     """
 
     epsilon: float = 8.0
@@ -65,9 +64,14 @@ class Centroid(Selection):
         feature = batch.extra[FEATURE] if FEATURE in batch.extra else model.embed(batch.x)
         return batch.with_extra(**{FEATURE: feature, OWNER: torch.zeros_like(batch.y)})
 
+    def bytes_beside(self, batch: Batch) -> int:
+        """A centroid, and how many samples it has seen."""
+        return batch.extra[FEATURE][0].nbytes + 8
+
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
         if memory.rearranged != self.rearranged:
             self._look_again(memory)
+            self._bring_centroids_down(memory)
         uniform = torch.rand(len(batch), generator=memory.rng, dtype=torch.float64).tolist()
         # On arrays as small as these NumPy is several times faster. On a CPU these are the columns themselves.
         features: Array = batch.extra[FEATURE].cpu().numpy()
@@ -76,13 +80,12 @@ class Centroid(Selection):
         owner_by_row = np.zeros(len(batch), np.int64)
         sample_by_slot: dict[int, int] = {}
         n_filled, n_classes = len(memory), len(self.counts)
-        bound = math.inf if self.max_centroids is None else self.max_centroids
 
         for row, key in enumerate(keys_of(batch)):
             f = features[row]
             self.counts.setdefault(key, [])
             share = self.share(memory)
-            i = owner_by_row[row] = self._assign(key, f, most=min(bound, share) if memory.max_bytes else bound)
+            i = owner_by_row[row] = self._assign(key, f, self._most_centroids(memory))
             slots = self.slots_by_key.setdefault(key, [])
             drawn = uniform[row] < self.counts[key][i] / self.seen[key]
             if not drawn and not (self.fill_first and len(slots) < share):
@@ -104,10 +107,18 @@ class Centroid(Selection):
         place(memory, batch.with_extra(**{OWNER: owner}), sample_by_slot)
         if len(self.counts) > n_classes:
             self._trim(memory)
+            self._bring_centroids_down(memory)
 
     def share(self, memory: Memory) -> int:
         """Slots of each class: m / |C|, or the fixed number."""
         return self.per_class or max(1, memory.capacity // len(self.counts))
+
+    def _most_centroids(self, memory: Memory) -> int | None:
+        """How many centroids a class may have; None for no bound."""
+        if memory.max_bytes is None:
+            return self.max_centroids
+        equal_part = max(1, memory.capacity // len(self.counts))
+        return equal_part if self.max_centroids is None else min(equal_part, self.max_centroids)
 
     def all_centroids(self) -> tuple[Tensor, Tensor, Tensor]:
         """(k, d) the centroids of all classes, (k,) the class of each, and (k,) how many samples it has seen."""
@@ -116,7 +127,7 @@ class Centroid(Selection):
         seen = [n for counts in self.counts.values() for n in counts]
         return torch.cat(centres), torch.tensor(classes), torch.tensor(seen)
 
-    def _assign(self, key: Key, f: Array, most: float) -> int:
+    def _assign(self, key: Key, f: Array, most: int | None) -> int:
         """The centroid of a sample with features f (d,): moved for it, or opened if the class has not `most` yet."""
         counts = self.counts[key]
         self.seen[key] = self.seen.get(key, 0) + 1
@@ -125,19 +136,21 @@ class Centroid(Selection):
             centres: Array = self.centres[key].numpy()
             distances = _norms(centres[: len(counts)] - f)
             i = int(distances.argmin())
-            if distances[i] <= epsilon or len(counts) >= most:
+            if distances[i] <= epsilon or (most is not None and len(counts) >= most):
                 centres[i] = (counts[i] * centres[i] + f) / (counts[i] + 1)
                 counts[i] += 1
                 return i
-        self._open(key, f)
+        self._open(key, f, most)
         return len(counts) - 1
 
-    def _open(self, key: Key, f: Array) -> None:
+    def _open(self, key: Key, f: Array, most: int | None) -> None:
         counts = self.counts[key]
-        if not counts:
-            self.centres[key] = torch.zeros(4, len(f))
-        elif len(counts) == len(self.centres[key]):  # twice the room, so that opening many costs little each
-            self.centres[key] = torch.cat([self.centres[key], torch.zeros_like(self.centres[key])])
+        centres = self.centres.setdefault(key, torch.zeros(0, len(f)))
+        if len(counts) == len(centres):  # twice the room, so that opening many costs little each
+            room = max(4, 2 * len(centres))
+            larger = torch.zeros(room if most is None else min(room, most), len(f))
+            larger[: len(centres)] = centres
+            self.centres[key] = larger
         self.centres[key][len(counts)] = torch.from_numpy(f)
         counts.append(1)
 
@@ -180,6 +193,27 @@ class Centroid(Selection):
                 stored, owners = memory.column(FEATURE).cpu().numpy(), memory.column(OWNER).cpu().numpy()
                 memory.remove(self._farthest(key, stored, owners))
                 self._look_again(memory)
+
+    def _bring_centroids_down(self, memory: Memory) -> None:
+        """Leave every class no more centroids than it may have: those that have seen least join the nearest other."""
+        most = self._most_centroids(memory)
+        for key, centres in self.centres.items():
+            if most is None or len(centres) <= most:
+                continue
+            n = torch.tensor(self.counts[key])
+            if len(n) <= most:  # room for more that will not come
+                self.centres[key] = centres[:most].clone()
+                continue
+            kept = n.argsort(descending=True, stable=True)[:most].sort().values
+            joined = torch.cdist(centres[: len(n)], centres[kept]).argmin(dim=1)
+            joined[kept] = torch.arange(most)  # also where two lie in one place
+            summed = torch.zeros(most, centres.shape[1], dtype=torch.float64)
+            summed.index_add_(0, joined, n[:, None] * centres[: len(n)].double())
+            n_joined = torch.zeros_like(n[:most]).index_add_(0, joined, n)
+            self.centres[key] = (summed / n_joined[:, None]).to(centres.dtype)
+            self.counts[key] = n_joined.tolist()
+            slots, owners = self.slots_by_key.get(key, []), memory.column(OWNER)
+            owners[slots] = joined.to(owners.device)[owners[slots]]
 
     def _look_again(self, memory: Memory) -> None:
         """Find the slots of each class after samples were moved."""

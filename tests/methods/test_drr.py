@@ -16,6 +16,7 @@ from holdfast.core.classes import Setting
 from holdfast.methods.drr import DRR
 
 from ..contracts.toy import Toy, toy_batches
+from ..same import assert_same
 
 
 def learned(n_batches: int = 16, setting: Setting = "task", **options: Any) -> Learner:
@@ -278,6 +279,24 @@ def test_before_anything_is_stored_a_class_that_competes_is_predicted(classifier
     )
     learner.announce([2, 3], task=1)
     assert set(learner.predict(torch.zeros(4, 8), 1).tolist()) <= {2, 3}
+
+
+def test_new_images_are_learned_beside_their_mirror_images_and_stored_alone() -> None:
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randint(256, (10, 3, 8, 8), generator=rng, dtype=torch.uint8), torch.arange(10) % 4
+    options = {"backbone": {"name": "reduced_resnet18", "width": 8}, "memory": 100, "lr": 0.01, "seed": 0}
+    by_hand, mirroring = Learner("drr", **options), Learner("drr", mirror=True, **options)
+    twice = torch.cat([x, x.flip(3)]), torch.cat([y, y])
+    assert mirroring.observe(x, y) == by_hand.observe(*twice)
+    assert_same(dict(mirroring.method.model.state_dict()), dict(by_hand.method.model.state_dict()))
+    stored = mirroring.memory
+    assert stored is not None
+    assert {tuple(row.tolist()) for row in stored.x.flatten(1)} <= {tuple(row.tolist()) for row in x.flatten(1)}
+
+
+def test_what_is_no_image_has_no_mirror_image() -> None:
+    with pytest.raises(ValueError, match=r"inputs of shape \(3,\) are no images: use mirror=False"):
+        Learner("drr", mirror=True).observe(torch.zeros(2, 3), torch.tensor([0, 1]))
 
 
 def test_augmented_replay_learns_other_pictures_and_stores_them_as_they_came() -> None:

@@ -43,6 +43,7 @@ class DRR(ReplayMethod):
         classifier: predict by the head, by the nearest mean of stored samples (`memory`), or by the nearest mean of
             the selection's centroids, weighted by what they have seen (`centroids`).
         augment: replay images shifted by up to four pixels and flipped or not. Not in the paper.
+        mirror: learn each new image beside its mirror image. Not in the paper.
     """
 
     head: ClassVar[HeadKind] = "cosine"
@@ -59,6 +60,7 @@ class DRR(ReplayMethod):
     distillation: float = 1.0
     classifier: Literal["head", "memory", "centroids"] = "head"
     augment: bool = False
+    mirror: bool = False
 
     task_of_class: dict[int, int] = field(default_factory=dict, init=False)
     newest_task: int = field(default_factory=lambda: NO_TASK, init=False)
@@ -70,14 +72,15 @@ class DRR(ReplayMethod):
         self.rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)  # not the head's own numbers
 
     def observe(self, batch: Batch) -> float:
+        new = self._with_mirror_images(batch) if self.mirror else batch
         self.task_of_class.update(zip(batch.y.tolist(), batch.task.tolist(), strict=True))
         self.newest_task = int(batch.task[-1])
         for _ in range(self.steps_per_batch):
             old = self.recall(batch)
             if self.augment and len(old):
                 old = replace(old, x=crop_and_flip(old.x, self.rng))
-            features = [self.model.features(part.x) for part in (old, batch) if len(part)]  # a pass each
-            loss = self.contrast(old, batch, torch.cat(features))  # CML
+            features = [self.model.features(part.x) for part in (old, new) if len(part)]  # a pass each
+            loss = self.contrast(old, new, torch.cat(features))  # CML
             if self.distillation and len(old):
                 loss = loss + self.distillation * distillation_loss(features[0], old.extra["feature"])  # CDL
             value = self.step(loss)
@@ -133,6 +136,12 @@ class DRR(ReplayMethod):
             if self._means is None or len(self._means) < self.model.head.n_classes:
                 self._means = self._class_means()
             return self.model.masked(nearest_mean_scores(features, self._means), task)
+
+    @staticmethod
+    def _with_mirror_images(batch: Batch) -> Batch:
+        if batch.x.ndim != 4:
+            raise ValueError(f"inputs of shape {tuple(batch.x.shape[1:])} are no images: use mirror=False")
+        return join([batch, replace(batch, x=batch.x.flip(-1))])
 
     def _cosines(self, features: Tensor) -> Tensor:
         """(n, n_classes) cos β to what stands for each class: its row, or the mean of its stored features."""

@@ -168,7 +168,7 @@ class Centroid(Selection):
         rivals = slots[owners[slots] == i]
         if not len(rivals):  # a centroid without a member would never get one: the whole class is looked at
             return self._farthest(key, stored, owners)
-        centre: Array = self.centres[key][i].numpy()
+        centre: Array = self.centres[key].numpy()[i]
         distances = _norms(stored[rivals] - centre)
         farthest = int(distances.argmax())
         return int(rivals[farthest]) if _norms((f - centre)[None])[0] < distances[farthest] else None

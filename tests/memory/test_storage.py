@@ -211,22 +211,38 @@ def test_bytes_stay_bytes_and_take_a_quarter_of_floats():
     dtype=st.sampled_from([torch.uint8, torch.float16, torch.float32]),
     widths=st.lists(st.integers(1, 12), min_size=1, max_size=5).map(sorted),
     n_offered=st.integers(1, 12),
+    beside=st.integers(0, 50),
 )
 def test_a_budget_in_bytes_is_kept_and_used(
-    budget: int, n_inputs: int, dtype: torch.dtype, widths: list[int], n_offered: int
+    budget: int, n_inputs: int, dtype: torch.dtype, widths: list[int], n_offered: int, beside: int
 ):
     memory = Memory(f"{budget} B")
     for width in widths:
         y = torch.arange(n_offered)
         batch = Batch(torch.zeros(n_offered, n_inputs, dtype=dtype), y, y, {"logits": torch.ones(n_offered, width)})
-        bytes_per_sample = n_inputs * dtype.itemsize + 8 + 8 + 4 * width
-        if budget < bytes_per_sample:
-            with pytest.raises(ValueError, match=f"{budget} bytes holds no sample of {bytes_per_sample} bytes"):
-                memory.fit(batch)
+        bytes_per_slot = n_inputs * dtype.itemsize + 8 + 8 + 4 * width + beside
+        if budget < bytes_per_slot:
+            with pytest.raises(ValueError, match=f"{budget} bytes holds no sample of {bytes_per_slot} bytes"):
+                memory.fit(batch, beside)
             return
-        memory.fit(batch)
-        assert budget - bytes_per_sample < memory.nbytes == stored_bytes(memory) <= budget
+        memory.fit(batch, beside)
+        assert memory.nbytes == stored_bytes(memory)
+        assert budget - bytes_per_slot < memory.nbytes + memory.capacity * beside <= budget
         memory.add(batch[: memory.capacity - len(memory)])
+
+
+def test_a_save_from_before_bytes_beside_slots_were_counted_has_none():
+    memory, loaded = Memory("240 B"), Memory("240 B")
+    memory.fit(numbered(0), beside=8)
+    memory.add(numbered(1, 2))
+    state = memory.state_dict()
+    loaded.load_state_dict(state)
+    assert (loaded.capacity, loaded.beside) == (6, 8)
+    del state["beside"]
+    loaded.load_state_dict(state)
+    assert (loaded.capacity, loaded.beside) == (7, 0)
+    with pytest.raises(ValueError, match="not whole: -24 bytes beside each slot"):
+        loaded.load_state_dict(state | {"beside": -24})
 
 
 def test_before_the_first_sample_nothing_is_allocated():

@@ -190,6 +190,8 @@ class Memory(Stateful):
         if not whole or any(len(column) != filled for column in columns.values()) or (filled and not columns):
             raise ValueError(f"the saved memory is not whole: its columns do not hold {filled} samples")
         state = {"beside": 0} | state  # from before it was counted
+        if not isinstance(state["beside"], int) or state["beside"] < 0:
+            raise ValueError(f"the saved memory is not whole: {state['beside']} bytes beside each slot")
         bytes_per_slot = _bytes_per_sample(columns) + state["beside"]
         capacity = _capacity(state["max_samples"], state["max_bytes"], bytes_per_slot) if columns else 0
         if filled > capacity:

@@ -111,14 +111,7 @@ class Centroid(Selection):
 
     def share(self, memory: Memory) -> int:
         """Slots of each class: m / |C|, or the fixed number."""
-        return self.per_class or max(1, memory.capacity // len(self.counts))
-
-    def _most_centroids(self, memory: Memory) -> int | None:
-        """How many centroids a class may have; None for no bound."""
-        if memory.max_bytes is None:
-            return self.max_centroids
-        equal_part = max(1, memory.capacity // len(self.counts))
-        return equal_part if self.max_centroids is None else min(equal_part, self.max_centroids)
+        return self.per_class or self._equal_part(memory)
 
     def all_centroids(self) -> tuple[Tensor, Tensor, Tensor]:
         """(k, d) the centroids of all classes, (k,) the class of each, and (k,) how many samples it has seen."""
@@ -126,6 +119,16 @@ class Centroid(Selection):
         classes = [key[1] for key, counts in self.counts.items() for _ in counts]
         seen = [n for counts in self.counts.values() for n in counts]
         return torch.cat(centres), torch.tensor(classes), torch.tensor(seen)
+
+    def _equal_part(self, memory: Memory) -> int:
+        """m / |C|, at least one."""
+        return max(1, memory.capacity // len(self.counts))
+
+    def _most_centroids(self, memory: Memory) -> int | None:
+        """How many centroids a class may have; None for no bound."""
+        if memory.max_bytes is None:
+            return self.max_centroids
+        return min(self._equal_part(memory), self.max_centroids or memory.capacity)
 
     def _assign(self, key: Key, f: Array, most: int | None) -> int:
         """The centroid of a sample with features f (d,): moved for it, or opened if the class has not `most` yet."""

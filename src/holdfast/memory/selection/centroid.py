@@ -174,7 +174,7 @@ class Centroid(Selection):
         centre: Array = self.centres[key].numpy()[i]
         distances = _norms(stored[rivals] - centre)
         farthest = int(distances.argmax())
-        return int(rivals[farthest]) if _norms((f - centre)[None])[0] < distances[farthest] else None
+        return int(rivals[farthest]) if _norms(f - centre) < distances[farthest] else None
 
     def _farthest(self, key: Key, stored: Array, owners: Array) -> int:
         """The slot of a class whose stored features are farthest from their own centroid."""
@@ -225,6 +225,6 @@ class Centroid(Selection):
 
 
 def _norms(rows: Array) -> Array:
-    """(n,) the length of each row (n, d)."""
-    norms: Array = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    """(…) the length of each row (…, d)."""
+    norms: Array = np.sqrt(np.vecdot(rows, rows))
     return norms

@@ -94,17 +94,19 @@ def test_a_row_has_the_mean_over_seeds_and_a_verdict(tmp_path):
     assert [run.seed for run in ltr.runs] == list(range(1234, 1239))
 
 
-def test_fewer_seeds_other_settings_and_other_sizes_are_not_comparable(tmp_path):
+def test_other_settings_and_other_sizes_are_not_comparable_and_fewer_seeds_are_told(tmp_path):
     store(tmp_path / "few", "split_cifar100", "er", {1234: 0.4})
-    assert cells(made("table-2", tmp_path / "few"), "er")[0].verdict.reasons == ("1 of 5 seeds",)
+    cell = cells(made("table-2", tmp_path / "few"), "er")[0]
+    assert (cell.verdict.short, cell.verdict.remarks) == ("reproduced", ("1 of 5 seeds",))
     store(tmp_path / "cpu", "split_cifar100", "er", {1234: 0.4}, size="cpu")
     cell = cells(made("table-2", tmp_path / "cpu", "cpu"), "er")[0]
-    assert cell.verdict.reasons == ("replay_size=32 instead of 256", "1 of 5 seeds")
+    assert cell.verdict.remarks == ("replay_size=32 instead of 256", "1 of 5 seeds")
+    assert cell.verdict.short == "not comparable"
     assert cell.departures == ()
     store(tmp_path / "other", "split_cifar100", "er", {1234: 0.4}, backbone="mlp")
     cell = cells(made("table-2", tmp_path / "other"), "er")[0]
     assert cell.departures == ("backbone=mlp instead of reduced_resnet18",)
-    assert cell.verdict.reasons == (*cell.departures, "1 of 5 seeds")
+    assert cell.verdict.remarks == (*cell.departures, "1 of 5 seeds")
 
 
 def test_the_runs_nearest_the_asked_size_are_shown_and_configurations_never_mixed(tmp_path):

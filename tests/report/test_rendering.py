@@ -49,9 +49,9 @@ def test_markdown_of_our_numbers_alone():
 def test_markdown_of_verdicts_and_sources():
     assert markdown(verdicts(table()), BASE).splitlines()[2:] == [
         r"| a&b \<i>\|50%_$#{}~^\\ \[x\]\* | A_T (%) | [**71.00±1.00**](../results/a/b/1/result.json) | 70.5±0.50 "
-        "| reproduced |  |",
+        "| reproduced | 2 of 5 seeds |",
         "| ε-other | F_T | [0.100](../results/b%20c/1/result.json) | 0.05±0.010 | not comparable "
-        "| 1 of 5 seeds; the number is above |",
+        "| lr=1 instead of 2; 1 of 5 seeds; the number is above |",
     ]
     assert markdown(sources(table()), BASE).splitlines()[2:] == [
         r"| a&b \<i>\|50%_$#{}~^\\ \[x\]\* | [1](../results/a/b/1/result.json) [2](../results/a/b/2/result.json) "
@@ -147,15 +147,15 @@ def test_csv_has_a_line_a_cell_with_everything_unrounded():
         "departures": "",
         "verdict": "reproduced",
         "number": "reproduced",
-        "reasons": "",
+        "why": "2 of 5 seeds",
         "runs": "results/a/b/1/result.json results/a/b/2/result.json",
     }
     assert fourth[header.index("mean")] == "50.126"
     assert fourth[header.index("departures")] == "lr=1 instead of 2"
-    assert [fifth[header.index(name)] for name in ("verdict", "number", "reasons")] == [
+    assert [fifth[header.index(name)] for name in ("verdict", "number", "why")] == [
         "not comparable",
         "above",
-        "1 of 5 seeds",
+        "lr=1 instead of 2; 1 of 5 seeds",
     ]
 
 

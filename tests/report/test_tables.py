@@ -95,5 +95,12 @@ def test_a_number_is_reproduced_within_both_spreads_and_the_rounding(values, pri
 
 
 def test_a_verdict_with_reasons_is_not_comparable_and_still_says_where_the_number_is():
-    verdict = judge({1: 5.0}, parse_printed("7.0"), ("1 of 5 seeds",))
-    assert (verdict.short, verdict.word, verdict.reasons) == ("not comparable", "below", ("1 of 5 seeds",))
+    verdict = judge({1: 5.0}, parse_printed("7.0"), ("lr=1 instead of 2",), n_full=5)
+    assert (verdict.short, verdict.word) == ("not comparable", "below")
+    assert verdict.remarks == ("lr=1 instead of 2", "1 of 5 seeds")
+
+
+@pytest.mark.parametrize(("n_seeds", "told"), [(1, "1 of 3 seeds"), (2, "2 of 3 seeds"), (3, ""), (4, "")])
+def test_fewer_seeds_are_a_caution_and_no_reason_against_comparing(n_seeds, told):
+    verdict = judge(dict.fromkeys(range(n_seeds), 5.0), parse_printed("7.0"), n_full=3)
+    assert (verdict.short, verdict.n_seeds, verdict.remarks) == ("below", told, (told,) if told else ())

@@ -20,9 +20,10 @@ The best of a column is bold only if it beats the runner-up in a paired t-test o
 two, p < 0.05); bounds do not compete, nor does what is marked †.
 
 A number is *reproduced* if it is no further from the paper's than our deviation, the paper's and half of the paper's
-last printed digit together; else it is *above* or *below* (of F_T and LTR, less is better). It is *not comparable*
-where the runs have other settings or fewer seeds than the recipe in full, or where the recipe is not the paper's setup;
-the reasons are given, and where the number is all the same.
+last printed digit together; else it is *above* or *below* (of F_T and LTR, less is better). Where seeds are fewer than
+in full, the verdict says so: another seed may change it. A number is *not comparable* where the runs have other
+settings than the recipe in full, or where the recipe is not the paper's setup; the reasons are given, and where the
+number is all the same.
 """
 
 
@@ -40,5 +41,10 @@ def results_page(tables: list[Table], *, command: str, base: Path) -> str:
 def _count(tables: list[Table]) -> str:
     cells = [cell for table in tables for row in table.rows for cell in row.cells]
     found = Counter(cell.verdict.short for cell in cells if cell.verdict)
-    told = ", ".join(f"{found[word]} {word}" for word in ("reproduced", "above", "below", "not comparable"))
-    return f"Of {sum(cell.paper is not None for cell in cells)} numbers of the paper: {told}; the rest was not run."
+    few = sum(bool(cell.verdict and cell.verdict.n_seeds and not cell.verdict.reasons) for cell in cells)
+    told = ", ".join(f"{found[word]} {word}" for word in ("reproduced", "above", "below"))
+    n_printed = sum(cell.paper is not None for cell in cells)
+    return (
+        f"Of {n_printed} numbers of the paper: {told} ({few} of these on fewer seeds than in full), "
+        f"{found['not comparable']} not comparable; the rest was not run."
+    )

@@ -277,15 +277,13 @@ def _cell(measure: _Measure, source: Source | None, row: str, found: list[Run], 
         return Cell({}, paper=printed, paper_text=paper_text)
     reasons = [departure] if departure else []
     reasons += [*measure.reasons, *departures(source.full, row, found[0])]
-    if len(by_seed) < len(source.full.seeds):
-        reasons.append(f"{len(by_seed)} of {len(source.full.seeds)} seeds")
     return Cell(
         values=by_seed,
         runs=tuple(run for run in found if run.seed in by_seed),
         paper=printed,
         paper_text=paper_text,
         departures=departures(source.sized, row, found[0]),
-        verdict=judge(by_seed, printed, tuple(reasons)) if printed else None,
+        verdict=judge(by_seed, printed, tuple(reasons), n_full=len(source.full.seeds)) if printed else None,
     )
 
 

@@ -85,9 +85,8 @@ def verdicts(table: Table) -> Grid:
         for column, cell in zip(table.columns, row.cells, strict=True):
             if cell.verdict is None or cell.paper is None:
                 continue
-            reasons = cell.verdict.reasons
             where = {"reproduced": "within the spreads"}.get(cell.verdict.word, cell.verdict.word)
-            why = "; ".join([*reasons, f"the number is {where}"]) if reasons else ""
+            why = "; ".join([*cell.verdict.remarks, *([f"the number is {where}"] if cell.verdict.reasons else [])])
             label, told = (Piece(row.label), Piece(column.title)), (cell.paper.text, cell.verdict.short, why)
             lines.append([(piece,) for piece in (*label, _ours(column, cell), *map(Piece, told))])
     notes = () if lines else ("No run is stored for a number of the paper.",)
@@ -185,7 +184,7 @@ def as_html(grid: Grid, base: Path) -> str:
 
 CSV_HEADER = [
     "table", "row", "label", "column", "mean", "std", "seeds", "paper_mean", "paper_std", "difference", "best",
-    "departures", "verdict", "number", "reasons", "runs",
+    "departures", "verdict", "number", "why", "runs",
 ]  # fmt: skip
 
 
@@ -214,7 +213,7 @@ def as_csv(tables: list[Table], base: Path) -> str:
                         "; ".join(cell.departures),
                         verdict.short if verdict else None,
                         verdict.word if verdict else None,
-                        "; ".join(verdict.reasons) if verdict else None,
+                        "; ".join(verdict.remarks) if verdict else None,
                         " ".join(_address(run, base) for run in cell.runs),
                     ]
                 )

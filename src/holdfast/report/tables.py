@@ -36,14 +36,21 @@ class Verdict:
     Attributes:
         word: where our mean is; `reproduced` if it is as near the paper's as the spreads and the rounding allow.
         reasons: why the two must not be compared; none if they may.
+        n_seeds: '2 of 5 seeds' where ours are fewer than the recipe has in full: a comparison, but a weaker one.
     """
 
     word: Word
     reasons: tuple[str, ...] = ()
+    n_seeds: str = ""
 
     @property
     def short(self) -> str:
         return "not comparable" if self.reasons else self.word
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """All that is to be said with it."""
+        return (*self.reasons, self.n_seeds) if self.n_seeds else self.reasons
 
 
 @dataclass(frozen=True)
@@ -140,17 +147,21 @@ def parse_printed(text: str) -> Printed | None:
     return Printed(text, float(mean), None if std is None else float(std), rounding)
 
 
-def judge(values: dict[int, float], paper: Printed, reasons: tuple[str, ...] = ()) -> Verdict:
+def judge(values: dict[int, float], paper: Printed, reasons: tuple[str, ...] = (), *, n_full: int = 0) -> Verdict:
     """Reproduced if |our mean - the paper's| ≤ our deviation + the paper's + half of the paper's last printed digit.
 
     Deviations are of the population over seeds; the paper's is 0 where it prints none, ours with one seed.
+
+    Args:
+        reasons: why the two must not be compared, if so.
+        n_full: how many seeds there are in full.
     """
     ours = list(values.values())
     difference = float(np.mean(ours)) - paper.mean
     allowed = float(np.std(ours)) + (paper.std or 0.0) + paper.rounding
     allowed += 1e-9 * max(1.0, abs(paper.mean))  # a difference that is the allowed one, but for the last bits
     word: Word = "reproduced" if abs(difference) <= allowed else "above" if difference > 0 else "below"
-    return Verdict(word, reasons)
+    return Verdict(word, reasons, f"{len(ours)} of {n_full} seeds" if len(ours) < n_full else "")
 
 
 def with_best(table: Table) -> Table:

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast import Learner, load_learner
 from holdfast import learner as learner_module
+from holdfast.build import names
 from holdfast.core.batch import Batch
 from holdfast.core.checkpoint import CorruptCheckpoint, write_checkpoint
 from holdfast.core.classes import SETTINGS, Setting
@@ -181,9 +182,18 @@ BAD_INPUTS: dict[str, tuple[Any, Any, str]] = {
     "a number": (1.0, [1], r"x has shape \(\).*"),
     "no sample": (np.zeros((0, 4), np.float32), [], r"x has shape \(0, 4\), which holds nothing: give at least one"),
     "nothing at all": ([], [], r"x has shape \(0,\)"),
-    "NaN": (with_value(torch.nan), Y, r"x has NaN or infinite numbers in rows 2: drop or mend them"),
-    "infinite": (with_value(-torch.inf), Y, r"x has NaN or infinite numbers in rows 2: drop or mend them"),
-    "too large for a float": (with_value(0).double() + 1e300, Y, r"x has NaN or infinite numbers in rows 0, 1, 2, 3"),
+    "NaN": (with_value(torch.nan), Y, r"x has NaN, infinite or absurdly large numbers in rows 2: drop"),
+    "infinite": (
+        with_value(-torch.inf),
+        Y,
+        r"x has NaN, infinite or absurdly large numbers in rows 2: drop",
+    ),
+    "too large to be squared": (with_value(-1e16), Y, r"absurdly large numbers in rows 2: drop or mend them"),
+    "too large for a float": (
+        with_value(0).double() + 1e300,
+        Y,
+        r"x has NaN, .* numbers in rows 0, 1, 2, 3",
+    ),
     "whole numbers": (np.ones((4, 4), np.int64), Y, r"x has dtype int64: give bytes \(uint8\) or floats"),
     "yes and no": (np.ones((4, 4), bool), Y, r"x has dtype bool: give bytes \(uint8\) or floats"),
     "complex numbers": (torch.ones(4, 4, dtype=torch.complex64), Y, r"x has dtype complex64: give bytes"),
@@ -321,6 +331,28 @@ def test_a_loss_that_is_no_number_leaves_the_weights_and_the_memory_alone():
     for part in ("model", "optimizer", "selection"):
         assert_same(after[part], before[part])
     assert_same(after["memory"]["columns"], before["memory"]["columns"])
+
+
+class Overflowing(nn.Module):
+    """Keeps batch statistics, and gives no numbers for inputs that are large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(N_INPUTS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.norm(x)
+        return torch.where(x > 100, torch.inf, out)
+
+
+@pytest.mark.parametrize("method", [name for name in names("methods") if name != "mer"])  # which steps sample by sample
+def test_nor_does_it_leave_a_trace_in_batch_statistics(method: str):
+    learner = taught(Learner(method, backbone=Overflowing(), memory=12, setting="task"))
+    before = learner.scores(X, task=0)
+    with pytest.raises(Diverged):
+        learner.observe(with_value(1000.0), Y, task=1)
+    assert torch.equal(learner.scores(X, task=0), before)
+    assert before.isfinite().any()
 
 
 @pytest.mark.parametrize("learner", [small(), small(input_shape=(N_INPUTS,))], ids=["no shape", "shape"])

@@ -45,6 +45,7 @@ def test_the_readmes_tables_are_those_of_the_stored_results(benchmark):
         ("drr", "tuning/permuted_mnist"),
         ("drr", "tuning/split_cub"),
         ("drr", "tuning/turned_12"),
+        ("drr", "tuning/turned_plus"),
         ("drr", "tuning/turned_class"),
         ("drr", "tuning/free"),
         ("drr", "settings/split_digits"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from holdfast import Learner, load_learner
-from holdfast.build import names
+from holdfast.build import find, names, options_of
 
 from ..backbones.test_efficientnet_lite0 import needs_weights
 
@@ -17,7 +17,11 @@ SHAPE = (3, 32, 32)
 PRETRAINED = pytest.param({"name": "efficientnet_lite0", "pretrained": True}, marks=needs_weights, id="pretrained")
 
 
-@pytest.mark.parametrize("backbone", [*names("backbones"), PRETRAINED])
+HALVED = [name for name in names("backbones") if "precision" in options_of("backbones", name)]
+IN_BFLOAT16 = [pytest.param({"name": name, "precision": "bfloat16"}, id=f"{name}-bfloat16") for name in HALVED]
+
+
+@pytest.mark.parametrize("backbone", [*names("backbones"), PRETRAINED, *IN_BFLOAT16])
 def test_a_learner_saved_half_way_goes_on_to_the_same_bits(backbone: str | dict[str, Any], tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(3)
     x = torch.randint(0, 256, (4, 6, *SHAPE), dtype=torch.uint8, generator=generator)
@@ -30,3 +34,28 @@ def test_a_learner_saved_half_way_goes_on_to_the_same_bits(backbone: str | dict[
     for step in (2, 3):
         assert restored.observe(x[step], y) == learner.observe(x[step], y)
     assert torch.equal(restored.scores(x[0]), learner.scores(x[0]))
+
+
+@pytest.mark.parametrize("name", HALVED)
+def test_in_bfloat16_the_features_are_those_of_float32_but_for_rounding(name: str) -> None:
+    backbones = []
+    for precision in ("float32", "bfloat16"):
+        torch.manual_seed(0)
+        backbones.append(
+            find("backbones", name)(SHAPE, precision=precision).eval()
+        )  # statistics of a batch blow rounding up
+    x = torch.rand(8, *SHAPE)
+    exact, rounded = (backbone(x) for backbone in backbones)
+    assert rounded.dtype == torch.float32
+    assert not torch.equal(rounded, exact)
+    error = (rounded - exact).norm() / exact.norm()
+    assert error < 0.03  # a bfloat16 has 8 bits, and rounding adds up over the layers
+    rounded.square().mean().backward()
+    for parameter in backbones[1].parameters():
+        assert parameter.dtype == parameter.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", HALVED)
+def test_a_precision_that_does_not_exist_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="the precisions 'float32' and 'bfloat16', not 'float8'"):
+        find("backbones", name)(SHAPE, precision="float8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from contextlib import nullcontext
 from typing import Literal, get_args
 
 import torch
@@ -9,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 Initialisation = Literal["torch", "agem"]
+Precision = Literal["float32", "bfloat16"]
 
 
 class Backbone(nn.Module):
@@ -44,15 +47,32 @@ class Backbone(nn.Module):
 
 
 class ImageBackbone(Backbone):
-    """A backbone of convolutions, whose numbers lie channels last: on a CPU they run a third faster so."""
+    """A backbone of convolutions, whose numbers lie channels last: on a CPU they run a third faster so.
 
-    def __init__(self, input_shape: tuple[int, ...], name: str) -> None:
+    Args:
+        precision: of what flows through the convolutions. `bfloat16` halves its bytes and is faster on processors that
+            can calculate in it; weights, batch statistics, gradients and features stay float32.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], name: str, precision: Precision) -> None:
         super().__init__()
+        self.precision = precision
+        if precision not in get_args(Precision):
+            raise ValueError(f"there are the precisions 'float32' and 'bfloat16', not '{precision}'")
         if len(input_shape) != 3:
             raise ValueError(
                 f"backbone '{name}' takes images (channels, height, width), not samples of shape {input_shape}: "
                 "use backbone 'mlp', or reshape the input"
             )
+
+    @abstractmethod
+    def maps(self, x: Tensor) -> Tensor:
+        """(n, n_features, height, width) what the last convolution makes of the inputs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16) if self.precision == "bfloat16" else nullcontext():
+            maps = self.maps(x)
+        return maps.to(x.dtype).mean(dim=(2, 3))
 
     def lay_channels_last(self) -> None:
         """To be called once all layers are there: the layout of the weights decides for what flows through.

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.backbones._base import BatchNorm2d, ImageBackbone
+from holdfast.backbones._base import BatchNorm2d, ImageBackbone, Precision
 
 # expansion, channels, repeats, stride of the first, kernel
 STAGES = (
@@ -34,8 +34,10 @@ class EfficientnetLite0(ImageBackbone):
             inputs are then pixels of 0 to 255, red first, and are brought to the range that these weights know.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], pretrained: bool = False) -> None:
-        super().__init__(input_shape, "efficientnet_lite0")
+    def __init__(
+        self, input_shape: tuple[int, ...], pretrained: bool = False, precision: Precision = "float32"
+    ) -> None:
+        super().__init__(input_shape, "efficientnet_lite0", precision)
         self.stem = _ConvNorm(input_shape[0], 32, kernel=3, stride=2)
         self.blocks = nn.Sequential(*_blocks())
         self.top = _ConvNorm(320, 1280, kernel=1)
@@ -49,9 +51,8 @@ class EfficientnetLite0(ImageBackbone):
             self.pretraining = "ImageNet, the published weights; the paper has a ResNet-18"
         self.lay_channels_last()
 
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = F.relu6(self.top(self.blocks(F.relu6(self.stem(x)))))
-        return out.mean(dim=(2, 3))
+    def maps(self, x: Tensor) -> Tensor:
+        return F.relu6(self.top(self.blocks(F.relu6(self.stem(x)))))
 
 
 class _ConvNorm(nn.Module):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.backbones._base import BatchNorm2d, ImageBackbone, Initialisation, residual_stages
+from holdfast.backbones._base import BatchNorm2d, ImageBackbone, Initialisation, Precision, residual_stages
 
 EPS = 1e-3  # of batch normalisation, as in the protocol that A-GEM began
 
@@ -14,8 +14,14 @@ class ReducedResnet18(ImageBackbone):
     Lopez-Paz and Ranzato, "Gradient Episodic Memory for Continual Learning", NeurIPS 2017.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], width: int = 20, initialisation: Initialisation = "torch") -> None:
-        super().__init__(input_shape, "reduced_resnet18")
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        width: int = 20,
+        initialisation: Initialisation = "torch",
+        precision: Precision = "float32",
+    ) -> None:
+        super().__init__(input_shape, "reduced_resnet18", precision)
         self.conv = nn.Conv2d(input_shape[0], width, 3, padding=1, bias=False)
         self.norm = BatchNorm2d(width, eps=EPS)
         self.stages = residual_stages(width, eps=EPS)
@@ -23,6 +29,6 @@ class ReducedResnet18(ImageBackbone):
         self.initialise(initialisation)
         self.lay_channels_last()
 
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.stages(F.relu(self.norm(self.conv(x))))
-        return out.mean(dim=(2, 3))
+    def maps(self, x: Tensor) -> Tensor:
+        maps: Tensor = self.stages(F.relu(self.norm(self.conv(x))))
+        return maps

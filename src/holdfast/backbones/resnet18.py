@@ -5,7 +5,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.backbones._base import BatchNorm2d, ImageBackbone, Initialisation, residual_stages
+from holdfast.backbones._base import BatchNorm2d, ImageBackbone, Initialisation, Precision, residual_stages
 
 
 class Resnet18(ImageBackbone):
@@ -21,8 +21,9 @@ class Resnet18(ImageBackbone):
         input_shape: tuple[int, ...],
         layout: Literal["standard", "agem"] = "standard",
         initialisation: Initialisation = "torch",
+        precision: Precision = "float32",
     ) -> None:
-        super().__init__(input_shape, "resnet18")
+        super().__init__(input_shape, "resnet18", precision)
         if layout not in ("standard", "agem"):
             raise ValueError(f"resnet18 has the layouts 'standard' and 'agem', not '{layout}'")
         standard = layout == "standard"
@@ -35,6 +36,6 @@ class Resnet18(ImageBackbone):
         self.initialise(initialisation)
         self.lay_channels_last()
 
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.stages(self.pool(F.relu(self.norm(self.conv(x)))))
-        return out.mean(dim=(2, 3))
+    def maps(self, x: Tensor) -> Tensor:
+        maps: Tensor = self.stages(self.pool(F.relu(self.norm(self.conv(x)))))
+        return maps

@@ -295,8 +295,28 @@ def test_new_images_are_learned_beside_their_mirror_images_and_stored_alone() ->
 
 
 def test_what_is_no_image_has_no_mirror_image() -> None:
-    with pytest.raises(ValueError, match=r"inputs of shape \(3,\) are no images: use mirror=False"):
-        Learner("drr", mirror=True).observe(torch.zeros(2, 3), torch.tensor([0, 1]))
+    x, y = torch.zeros(2, 3), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match=r"inputs of shape \(3,\) are no images"):
+        Learner("drr", mirror=True).observe(x, y)
+    learner = Learner("drr", mirror_scores=True)
+    learner.observe(x, y)
+    with pytest.raises(ValueError, match=r"inputs of shape \(3,\) are no images"):
+        learner.predict(x)
+
+
+@pytest.mark.parametrize("classifier", ["head", "memory"])
+def test_scores_can_be_of_an_image_and_its_mirror_image(classifier: str) -> None:
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randint(256, (10, 3, 8, 8), generator=rng, dtype=torch.uint8), torch.arange(10) % 4
+    options = {"backbone": {"name": "reduced_resnet18", "width": 8}, "memory": 100, "lr": 0.01, "seed": 0}
+    plain, both = (Learner("drr", classifier=classifier, mirror_scores=m, **options) for m in (False, True))
+    for learner in (plain, both):
+        learner.observe(x, y)
+    unit = F.normalize(plain.features(x) + plain.features(x.flip(3)), dim=1)
+    rows = plain.method.model.head.weight if classifier == "head" else plain.method._class_means()
+    torch.testing.assert_close(both.scores(x), unit @ F.normalize(rows, dim=1).detach().T)
+    torch.testing.assert_close(both.scores(x), both.scores(x.flip(3)))
+    assert not torch.equal(both.scores(x), plain.scores(x))
 
 
 def test_augmented_replay_learns_other_pictures_and_stores_them_as_they_came() -> None:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.core.augment import crop_and_flip
+from holdfast.core.augment import crop_and_flip, mirrored
 from holdfast.core.batch import NO_TASK, Batch, join
 from holdfast.core.classes import tasks_own_classes
 from holdfast.core.classifiers import class_means, nearest_mean_scores
@@ -44,6 +44,7 @@ class DRR(ReplayMethod):
             the selection's centroids, weighted by what they have seen (`centroids`).
         augment: replay images shifted by up to four pixels and flipped or not. Not in the paper.
         mirror: learn each new image beside its mirror image. Not in the paper.
+        mirror_scores: predict from the features of an image and of its mirror image, added. Not in the paper.
     """
 
     head: ClassVar[HeadKind] = "cosine"
@@ -61,6 +62,7 @@ class DRR(ReplayMethod):
     classifier: Literal["head", "memory", "centroids"] = "head"
     augment: bool = False
     mirror: bool = False
+    mirror_scores: bool = False
 
     task_of_class: dict[int, int] = field(default_factory=dict, init=False)
     newest_task: int = field(default_factory=lambda: NO_TASK, init=False)
@@ -72,7 +74,7 @@ class DRR(ReplayMethod):
         self.rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)  # not the head's own numbers
 
     def observe(self, batch: Batch) -> float:
-        new = self._with_mirror_images(batch) if self.mirror else batch
+        new = join([batch, replace(batch, x=mirrored(batch.x))]) if self.mirror else batch
         self.task_of_class.update(zip(batch.y.tolist(), batch.task.tolist(), strict=True))
         self.newest_task = int(batch.task[-1])
         for _ in range(self.steps_per_batch):
@@ -131,17 +133,13 @@ class DRR(ReplayMethod):
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
         with predicting(self.model):
             features = self.model.features(x)
+            if self.mirror_scores:
+                features = features + self.model.features(mirrored(x))
             if self.classifier == "head":
                 return self.model.masked(self.model.head.cosines(features), task)
             if self._means is None or len(self._means) < self.model.head.n_classes:
                 self._means = self._class_means()
             return self.model.masked(nearest_mean_scores(features, self._means), task)
-
-    @staticmethod
-    def _with_mirror_images(batch: Batch) -> Batch:
-        if batch.x.ndim != 4:
-            raise ValueError(f"inputs of shape {tuple(batch.x.shape[1:])} are no images: use mirror=False")
-        return join([batch, replace(batch, x=batch.x.flip(-1))])
 
     def _cosines(self, features: Tensor) -> Tensor:
         """(n, n_classes) cos β to what stands for each class: its row, or the mean of its stored features."""

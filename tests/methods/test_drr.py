@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from holdfast import Learner
+from holdfast import Learner, load_learner
 from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.classes import Setting
 from holdfast.methods.drr import DRR
@@ -70,6 +71,32 @@ def test_the_loss_is_cml_on_new_samples_and_cml_and_cdl_on_old_ones() -> None:
     old_part = slow_cml(method, old, lambda _: {0, 1, 2, 3}, 8.0, 0.05, 0.2)
     drift = float((method.model.features(old.x).detach() - old.extra["feature"]).square().mean())
     assert learner.observe(x, y, task) == pytest.approx(new_part + old_part + 3.0 * drift, rel=1e-4)
+
+
+@pytest.mark.parametrize("average", [None, 0.9])
+def test_new_samples_can_be_held_where_the_model_at_the_end_of_the_last_task_puts_them(average: float | None) -> None:
+    learner = learned(12, distillation=0.0, new_distillation=3.0, average=average, class_margin=0.05, task_margin=0.2)
+    method = method_of(learner)
+    x, y, task = toy_batches("task")[16]  # of the second task, as the four before it
+    at_the_end = learner.features(x)
+    for step in range(12, 16):
+        learner.observe(*toy_batches("task")[step])
+    batch = Batch(x, y, torch.full_like(y, task or 0))
+    method.replay_size = 1000
+    new_part = slow_cml(method, batch, lambda _: {2, 3}, 10.0, 0.05, 0.2)
+    old_part = slow_cml(method, method.recall(batch), lambda _: {0, 1, 2, 3}, 10.0, 0.05, 0.2)
+    drift = float((method.model.features(x).detach() - at_the_end).square().mean())
+    assert 3.0 * drift > 0.1 * (new_part + old_part)  # it would be missed
+    assert learner.observe(x, y, task) == pytest.approx(new_part + old_part + 3.0 * drift, rel=1e-4)
+
+
+def test_the_model_at_the_end_of_the_last_task_is_saved_too(tmp_path: Path) -> None:
+    learner = learned(16, new_distillation=3.0)
+    learner.save(tmp_path / "learner")
+    again = load_learner(tmp_path / "learner")
+    for step in range(16, 28):  # into the third task
+        batch = toy_batches("task")[step]
+        assert again.observe(*batch) == learner.observe(*batch)
 
 
 @pytest.mark.parametrize("setting", ["task", "class"])

@@ -1,4 +1,4 @@
-"""A running average of a model's weights, to predict with."""
+"""Weights that a model had, or their running average, for it to have again for a while."""
 
 from __future__ import annotations
 
@@ -12,43 +12,27 @@ from holdfast.core.model import Model
 from holdfast.core.state import Stateful
 
 
-class WeightAverage(Stateful):
-    """The exponential average of the weights and batch statistics that a model had after each batch.
+class StoredWeights(Stateful):
+    """The weights and batch statistics that a model had, for it to have again for a while."""
 
-    Online steps are few and large, so the weights of any one moment are noisy; their average is much less so
-    (Polyak and Juditsky, SIAM J. Control Optim. 1992). It looks back over the last tenth of the stream at first,
-    so that the weights from before learning are soon gone, and over about 1 / (1 - decay) batches in the end.
-    """
-
-    def __init__(self, decay: float) -> None:
-        if not 0 < decay < 1:
-            raise ValueError(f"a weight average decays by {decay}: give a number between 0 and 1, as 0.98")
-        self.decay = decay
-        self.n_updates = 0
+    def __init__(self) -> None:
         self.tensors: list[Tensor] = []
 
-    @torch.no_grad()
-    def update(self, model: Model) -> None:
-        """Take in the weights as they are now."""
-        now = _weights(model)
-        if not self.tensors:
-            self.tensors = [tensor.detach().clone() for tensor in now]
-        self._fit(now)
-        self.n_updates += 1
-        decay = min(self.decay, self.n_updates / (self.n_updates + 9))
-        torch._foreach_lerp_(self.tensors, now, 1 - decay)
+    def take(self, model: Model) -> None:
+        """Store them as they are now."""
+        self.tensors = [tensor.detach().clone() for tensor in _weights(model)]
 
     @contextmanager
     def inside(self, model: Model) -> Iterator[None]:
-        """While this lasts, the model has the average for its weights."""
+        """While this lasts, the model has what is stored for its weights."""
         if not self.tensors:
             yield
             return
         weights = _weights(model)
         self._fit(weights)
         kept = [tensor.data for tensor in weights]
-        for tensor, average in zip(weights, self.tensors, strict=True):
-            tensor.data = average
+        for tensor, stored in zip(weights, self.tensors, strict=True):
+            tensor.data = stored
         try:
             yield
         finally:
@@ -57,13 +41,40 @@ class WeightAverage(Stateful):
 
     def _fit(self, now: list[Tensor]) -> None:
         """Follow the weights in shape, layout and device: rows that the head has grown enter as they are."""
-        for i, (average, tensor) in enumerate(zip(self.tensors, now, strict=True)):
-            if average.shape != tensor.shape:
-                self.tensors[i] = torch.cat([average.to(tensor.device), tensor.detach()[len(average) :]])
-            elif (average.stride(), average.device) != (tensor.stride(), tensor.device):  # read from a file
-                self.tensors[i] = torch.empty_like(tensor).copy_(average).detach()
+        for i, (stored, tensor) in enumerate(zip(self.tensors, now, strict=True)):
+            if stored.shape != tensor.shape:
+                self.tensors[i] = torch.cat([stored.to(tensor.device), tensor.detach()[len(stored) :]])
+            elif (stored.stride(), stored.device) != (tensor.stride(), tensor.device):  # read from a file
+                self.tensors[i] = torch.empty_like(tensor).copy_(stored).detach()
+
+
+class WeightAverage(StoredWeights):
+    """The exponential average of the weights and batch statistics that a model had after each batch.
+
+    Online steps are few and large, so the weights of any one moment are noisy; their average is much less so
+    (Polyak and Juditsky, SIAM J. Control Optim. 1992). It looks back over the last tenth of the stream at first,
+    so that the weights from before learning are soon gone, and over about 1 / (1 - decay) batches in the end.
+    """
+
+    def __init__(self, decay: float) -> None:
+        super().__init__()
+        if not 0 < decay < 1:
+            raise ValueError(f"a weight average decays by {decay}: give a number between 0 and 1, as 0.98")
+        self.decay = decay
+        self.n_updates = 0
+
+    @torch.no_grad()
+    def update(self, model: Model) -> None:
+        """Take in the weights as they are now."""
+        if not self.tensors:
+            self.take(model)
+        now = _weights(model)
+        self._fit(now)
+        self.n_updates += 1
+        decay = min(self.decay, self.n_updates / (self.n_updates + 9))
+        torch._foreach_lerp_(self.tensors, now, 1 - decay)
 
 
 def _weights(model: Model) -> list[Tensor]:
-    """What is averaged: parameters and running statistics, not counts."""
+    """What is stored: parameters and running statistics, not counts."""
     return [*model.parameters(), *(buffer for buffer in model.buffers() if buffer.is_floating_point())]

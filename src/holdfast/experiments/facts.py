@@ -19,13 +19,14 @@ def facts(experiment: Experiment, stream: Stream, learner: Learner) -> dict[str,
     method, model = learner.method, learner.method.model
     n_parameters = sum(p.numel() for p in model.parameters())
     head = "cosine head, no bias" if model.head.kind == "cosine" else "linear head"
+    backbone = _with_options(experiment.backbone.name, experiment.backbone.options)
     momentum = f", momentum {experiment.momentum:g}" if experiment.momentum else ""
     lines = {
         "method": _with_options(experiment.method.name, experiment.method.options),
         "stream": f"{_with_options(experiment.stream.name, experiment.stream.options)}: {_samples(stream, model)}",
         "tasks": _tasks(experiment, stream),
         "setting": f"{experiment.setting}: {SETTING_MEANINGS[experiment.setting]}",
-        "model": f"{experiment.backbone.name}, {head} of {model.head.n_classes}, {n_parameters:,} parameters",
+        "model": f"{backbone}, {head} of {model.head.n_classes}, {n_parameters:,} parameters",
         "pre-training": getattr(model.backbone, "pretraining", "not known"),
         "batch": f"{experiment.batch_size} new samples, {_steps(method.steps_per_batch)} a batch, one pass",
         "optimiser": f"{experiment.optimizer}, learning rate {experiment.lr:g}{momentum}",

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.core.augment import crop_and_flip, mirrored
+from holdfast.core.average import StoredWeights
 from holdfast.core.batch import NO_TASK, Batch, join
 from holdfast.core.classes import tasks_own_classes
 from holdfast.core.classifiers import class_means, nearest_mean_scores
@@ -40,6 +41,8 @@ class DRR(ReplayMethod):
         blind_units: the classes that a sample is not contrasted with do not count (`out`), or count as orthogonal to
             it (`zero`, as in the predecessors' code).
         distillation: the weight of the centroid distillation loss; 0 leaves it out.
+        new_distillation: the weight of the same loss for new samples, held where the model at the end of the last task
+            puts them; a copy of that model is kept for it. Not in the paper.
         classifier: predict by the head, by the nearest mean of stored samples (`memory`), or by the nearest mean of
             the selection's centroids, weighted by what they have seen (`centroids`).
         augment: replay images shifted by up to four pixels and flipped or not. Not in the paper.
@@ -59,6 +62,7 @@ class DRR(ReplayMethod):
     old_against: Against = "seen"
     blind_units: Literal["out", "zero"] = "out"
     distillation: float = 1.0
+    new_distillation: float = 0.0
     classifier: Literal["head", "memory", "centroids"] = "head"
     augment: bool = False
     mirror: bool = False
@@ -67,16 +71,20 @@ class DRR(ReplayMethod):
     task_of_class: dict[int, int] = field(default_factory=dict, init=False)
     newest_task: int = field(default_factory=lambda: NO_TASK, init=False)
     rng: torch.Generator = field(init=False)  # of augmentations
+    last_task: StoredWeights = field(init=False)  # the model at its end, if new samples are distilled
     _means: Tensor | None = field(default=None, init=False)  # of the classes, until the next batch
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)  # not the head's own numbers
+        if self.new_distillation:
+            self.last_task = StoredWeights()
 
     def observe(self, batch: Batch) -> float:
         new = join([batch, replace(batch, x=mirrored(batch.x))]) if self.mirror else batch
         self.task_of_class.update(zip(batch.y.tolist(), batch.task.tolist(), strict=True))
         self.newest_task = int(batch.task[-1])
+        held = self._features_at_last_end(new.x)
         for _ in range(self.steps_per_batch):
             old = self.recall(batch)
             if self.augment and len(old):
@@ -85,6 +93,8 @@ class DRR(ReplayMethod):
             loss = self.contrast(old, new, torch.cat(features))  # CML
             if self.distillation and len(old):
                 loss = loss + self.distillation * distillation_loss(features[0], old.extra["feature"])  # CDL
+            if held is not None:
+                loss = loss + self.new_distillation * distillation_loss(features[-1], held)
             value = self.step(loss)
         self.remember(batch.with_extra(feature=self.embed(batch.x)))  # COS, with the updated model
         self._means = None
@@ -93,6 +103,9 @@ class DRR(ReplayMethod):
     def end_task(self) -> None:
         """Take the features of the task's stored samples once more, by the model at its end; then they stay."""
         self.embed_again(self.newest_task)
+        if self.new_distillation:
+            with self.settled():
+                self.last_task.take(self.model)
 
     def contrast(self, old: Batch, new: Batch, features: Tensor) -> Tensor:
         """CML: its mean over replayed samples and its mean over new ones, added.
@@ -140,6 +153,13 @@ class DRR(ReplayMethod):
             if self._means is None or len(self._means) < self.model.head.n_classes:
                 self._means = self._class_means()
             return self.model.masked(nearest_mean_scores(features, self._means), task)
+
+    def _features_at_last_end(self, x: Tensor) -> Tensor | None:
+        """(n, d) features by the model at the end of the last task; None if that is not wanted, or none has ended."""
+        if not self.new_distillation or not self.last_task.tensors:
+            return None
+        with self.last_task.inside(self.model):
+            return self.model.embed(x)
 
     def _cosines(self, features: Tensor) -> Tensor:
         """(n, n_classes) cos β to what stands for each class: its row, or the mean of its stored features."""

@@ -74,24 +74,40 @@ def test_the_loss_is_cml_on_new_samples_and_cml_and_cdl_on_old_ones() -> None:
 
 
 @pytest.mark.parametrize("average", [None, 0.9])
-def test_new_samples_can_be_held_where_the_model_at_the_end_of_the_last_task_puts_them(average: float | None) -> None:
-    learner = learned(12, distillation=0.0, new_distillation=3.0, average=average, class_margin=0.05, task_margin=0.2)
+def test_scores_can_be_held_as_the_model_at_the_end_of_the_last_task_has_them(average: float | None) -> None:
+    options = {"distillation": 0.0, "average": average, "class_margin": 0.05, "task_margin": 0.2}
+    selection = {"name": "centroid", "epsilon": 2.0, "per_class": 5}  # what is old stays when classes come
+    learner = learned(24, score_distillation=3.0, selection=selection, **options)  # two tasks
+    learner.end_task()
     method = method_of(learner)
-    x, y, task = toy_batches("task")[16]  # of the second task, as the four before it
-    at_the_end = learner.features(x)
-    for step in range(12, 16):
-        learner.observe(*toy_batches("task")[step])
+    x, y, task = toy_batches("task")[28]  # of the third task, as the four before it
     batch = Batch(x, y, torch.full_like(y, task or 0))
     method.replay_size = 1000
-    new_part = slow_cml(method, batch, lambda _: {2, 3}, 10.0, 0.05, 0.2)
-    old_part = slow_cml(method, method.recall(batch), lambda _: {0, 1, 2, 3}, 10.0, 0.05, 0.2)
-    drift = float((method.model.features(x).detach() - at_the_end).square().mean())
-    assert 3.0 * drift > 0.1 * (new_part + old_part)  # it would be missed
-    assert learner.observe(x, y, task) == pytest.approx(new_part + old_part + 3.0 * drift, rel=1e-4)
+    old = method.recall(batch)
+    unit_rows = F.normalize(method.model.head.weight.detach(), dim=1)
+    with method.settled():
+        rows = F.normalize(method.model.head.weight.detach(), dim=1)
+    then = [10.0 * F.normalize(learner.features(part.x), dim=1) @ rows.T for part in (old, batch)]
+    assert (average is None) == torch.equal(rows, unit_rows)
+    method.replay_size = 10
+    for step in range(24, 28):
+        learner.observe(*toy_batches("task")[step])
+    method.replay_size = 1000
+    assert len(method.recall(batch)) == len(old) == 20
+    expected = slow_cml(method, batch, lambda _: {4, 5}, 10.0, 0.05, 0.2)
+    expected += slow_cml(method, old, lambda _: set(range(6)), 10.0, 0.05, 0.2)
+    held = 0.0
+    for part, scores in zip((old, batch), then, strict=True):
+        now = 10.0 * method.model.head.cosines(method.model.features(part.x)).detach()
+        for classes in ([0, 1], [2, 3]):  # of the two tasks that were over
+            p, q = ((s[:, classes] / 2).log_softmax(1) for s in (now, scores))
+            held += 2**2 * float((q.exp() * (q - p)).sum(dim=1).mean()) / 2
+    assert held > 0.01
+    assert learner.observe(x, y, task) == pytest.approx(expected + 3.0 * held, rel=1e-4)
 
 
 def test_the_model_at_the_end_of_the_last_task_is_saved_too(tmp_path: Path) -> None:
-    learner = learned(16, new_distillation=3.0)
+    learner = learned(16, score_distillation=3.0)
     learner.save(tmp_path / "learner")
     again = load_learner(tmp_path / "learner")
     for step in range(16, 28):  # into the third task

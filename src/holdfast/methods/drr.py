@@ -16,11 +16,13 @@ from holdfast.core.classifiers import class_means, nearest_mean_scores
 from holdfast.core.model import HeadKind, predicting
 from holdfast.losses.contrastive_margin import contrastive_margin_loss, paired_margin_loss
 from holdfast.losses.distillation import distillation_loss
+from holdfast.losses.score_distillation import score_distillation_loss
 from holdfast.memory.selection.centroid import Centroid
 from holdfast.methods._base import ReplayMethod
 
 Against = Literal["task", "before", "seen"]
 NewAgainst = Against | Literal["batch"]
+TEMPERATURE = 2.0  # of distilled scores, as is usual since Li and Hoiem
 
 
 @dataclass(kw_only=True, eq=False)
@@ -41,8 +43,9 @@ class DRR(ReplayMethod):
         blind_units: the classes that a sample is not contrasted with do not count (`out`), or count as orthogonal to
             it (`zero`, as in the predecessors' code).
         distillation: the weight of the centroid distillation loss; 0 leaves it out.
-        new_distillation: the weight of the same loss for new samples, held where the model at the end of the last task
-            puts them; a copy of that model is kept for it. Not in the paper.
+        score_distillation: the weight of a loss that holds how the classes of each old task compare, for new and for
+            replayed samples, as the model at the end of the last task has them; a copy of that is kept. Not in the
+            paper.
         classifier: predict by the head, by the nearest mean of stored samples (`memory`), or by the nearest mean of
             the selection's centroids, weighted by what they have seen (`centroids`).
         augment: replay images shifted by up to four pixels and flipped or not. Not in the paper.
@@ -62,7 +65,7 @@ class DRR(ReplayMethod):
     old_against: Against = "seen"
     blind_units: Literal["out", "zero"] = "out"
     distillation: float = 1.0
-    new_distillation: float = 0.0
+    score_distillation: float = 0.0
     classifier: Literal["head", "memory", "centroids"] = "head"
     augment: bool = False
     mirror: bool = False
@@ -71,30 +74,33 @@ class DRR(ReplayMethod):
     task_of_class: dict[int, int] = field(default_factory=dict, init=False)
     newest_task: int = field(default_factory=lambda: NO_TASK, init=False)
     rng: torch.Generator = field(init=False)  # of augmentations
-    last_task: StoredWeights = field(init=False)  # the model at its end, if new samples are distilled
+    # If scores are distilled: the model at the end of the last task, and the classes of each task, (tasks, n_classes).
+    last_end: StoredWeights = field(init=False)
+    last_groups: Tensor = field(init=False)
     _means: Tensor | None = field(default=None, init=False)  # of the classes, until the next batch
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)  # not the head's own numbers
-        if self.new_distillation:
-            self.last_task = StoredWeights()
+        if self.score_distillation:
+            self.last_end, self.last_groups = StoredWeights(), torch.zeros(0, 0, dtype=torch.bool)
 
     def observe(self, batch: Batch) -> float:
         new = join([batch, replace(batch, x=mirrored(batch.x))]) if self.mirror else batch
         self.task_of_class.update(zip(batch.y.tolist(), batch.task.tolist(), strict=True))
         self.newest_task = int(batch.task[-1])
-        held = self._features_at_last_end(new.x)
         for _ in range(self.steps_per_batch):
             old = self.recall(batch)
             if self.augment and len(old):
                 old = replace(old, x=crop_and_flip(old.x, self.rng))
-            features = [self.model.features(part.x) for part in (old, new) if len(part)]  # a pass each
+            parts = [part for part in (old, new) if len(part)]
+            held = self._scores_at_last_end(parts)
+            features = [self.model.features(part.x) for part in parts]  # a pass each
             loss = self.contrast(old, new, torch.cat(features))  # CML
             if self.distillation and len(old):
                 loss = loss + self.distillation * distillation_loss(features[0], old.extra["feature"])  # CDL
-            if held is not None:
-                loss = loss + self.new_distillation * distillation_loss(features[-1], held)
+            if held:
+                loss = loss + self.score_distillation * self.hold(features, held)
             value = self.step(loss)
         self.remember(batch.with_extra(feature=self.embed(batch.x)))  # COS, with the updated model
         self._means = None
@@ -103,9 +109,11 @@ class DRR(ReplayMethod):
     def end_task(self) -> None:
         """Take the features of the task's stored samples once more, by the model at its end; then they stay."""
         self.embed_again(self.newest_task)
-        if self.new_distillation:
+        if self.score_distillation:
             with self.settled():
-                self.last_task.take(self.model)
+                self.last_end.take(self.model)
+            table = self.model.seen.table
+            self.last_groups = table[table.any(dim=1)]
 
     def contrast(self, old: Batch, new: Batch, features: Tensor) -> Tensor:
         """CML: its mean over replayed samples and its mean over new ones, added.
@@ -143,6 +151,23 @@ class DRR(ReplayMethod):
                 )
         return loss
 
+    def hold(self, features: list[Tensor], held: list[Tensor]) -> Tensor:
+        """How far the scores within each old task have moved since the last task's end: a mean over each part, added.
+
+        Args:
+            features: (n, d) of each part. held: (n, n_classes) its scores then.
+        """
+        groups = F.pad(
+            self.last_groups, (0, self.model.head.n_classes - self.last_groups.shape[1])
+        )  # it may have grown
+        losses = [
+            score_distillation_loss(
+                self.logit_scale * self.model.head.cosines(now), then, groups, temperature=TEMPERATURE
+            )
+            for now, then in zip(features, held, strict=True)
+        ]
+        return torch.stack(losses).sum()
+
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
         with predicting(self.model):
             features = self.model.features(x)
@@ -154,12 +179,13 @@ class DRR(ReplayMethod):
                 self._means = self._class_means()
             return self.model.masked(nearest_mean_scores(features, self._means), task)
 
-    def _features_at_last_end(self, x: Tensor) -> Tensor | None:
-        """(n, d) features by the model at the end of the last task; None if that is not wanted, or none has ended."""
-        if not self.new_distillation or not self.last_task.tensors:
-            return None
-        with self.last_task.inside(self.model):
-            return self.model.embed(x)
+    def _scores_at_last_end(self, parts: list[Batch]) -> list[Tensor]:
+        """(n, n_classes) of each part, by the model at the last task's end; none if that is not wanted or not there."""
+        if not self.score_distillation or not self.last_end.tensors:
+            return []
+        with self.last_end.inside(self.model), torch.no_grad():
+            cosines = self.model.head.cosines(self.model.embed(torch.cat([part.x for part in parts])))
+        return list(torch.split(self.logit_scale * cosines, [len(part) for part in parts]))
 
     def _cosines(self, features: Tensor) -> Tensor:
         """(n, n_classes) cos β to what stands for each class: its row, or the mean of its stored features."""

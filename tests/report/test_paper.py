@@ -117,14 +117,17 @@ def test_the_runs_nearest_the_asked_size_are_shown_and_configurations_never_mixe
     assert cells(made("table-2", tmp_path, "full"), "er")[1].values == pytest.approx({1234: 0.7, 1235: 0.6})
 
 
-def test_a_run_of_the_same_settings_counts_under_any_name(tmp_path):
-    store(tmp_path, "split_cifar100", "drr", {1234: 0.1}, size="cpu")
+@pytest.mark.parametrize(
+    ("size", "benchmark", "run"), [("full", "split_cifar100", "drr"), ("cpu", "ablation_threshold", "epsilon_8_0")]
+)
+def test_a_run_of_the_same_settings_counts_under_any_name(tmp_path, size, benchmark, run):
+    store(tmp_path, benchmark, run, {1234: 0.1}, size=size)
     runs = stored_runs([tmp_path])
     for name, row in (("table-5", "t0_1_c0_01_cdl"), ("table-6", "epsilon_8_0")):
-        assert cells(made(name, tmp_path, "cpu"), row)[1].values == {1234: pytest.approx(0.8)}
-        missing = missing_experiments(paper_tables()[name], runs, "cpu")
-        assert row not in {experiment.row for experiment in missing}
-        assert len(missing) == len(paper_tables()[name].rows) - 1
+        assert cells(made(name, tmp_path, size), row)[1].values == {1234: pytest.approx(0.8)}
+        missing = missing_experiments(paper_tables()[name], runs, size)
+        assert (row, 1234) not in {(experiment.row, experiment.seed) for experiment in missing}
+        assert len(missing) == len(paper_tables()[name].rows) * (5 if size == "full" else 1) - 1
 
 
 def test_an_option_stated_as_its_default_departs_from_nothing(tmp_path):

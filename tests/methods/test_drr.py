@@ -78,6 +78,7 @@ def test_scores_can_be_held_as_the_model_at_the_end_of_the_last_task_has_them(av
     options = {"distillation": 0.0, "average": average, "class_margin": 0.05, "task_margin": 0.2}
     selection = {"name": "centroid", "epsilon": 2.0, "per_class": 5}  # what is old stays when classes come
     learner = learned(24, score_distillation=3.0, selection=selection, **options)  # two tasks
+    learner.announce([4, 5], 2)  # of which nothing is known yet that could be held
     learner.end_task()
     method = method_of(learner)
     x, y, task = toy_batches("task")[28]  # of the third task, as the four before it

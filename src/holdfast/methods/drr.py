@@ -112,8 +112,10 @@ class DRR(ReplayMethod):
         if self.score_distillation:
             with self.settled():
                 self.last_end.take(self.model)
-            table = self.model.seen.table
-            self.last_groups = table[table.any(dim=1)]
+            learned = torch.zeros_like(self.model.seen.table[0])  # some may be announced only
+            learned[list(self.task_of_class)] = True
+            groups = self.model.seen.table & learned
+            self.last_groups = groups[groups.any(dim=1)]
 
     def contrast(self, old: Batch, new: Batch, features: Tensor) -> Tensor:
         """CML: its mean over replayed samples and its mean over new ones, added.

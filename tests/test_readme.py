@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.build import names
+from holdfast.build import names, options_of
 from holdfast.experiments.results import ResultStore, read_result
 from holdfast.experiments.tables import comparison, markdown
+from holdfast.report.figures import make_figure, paper_figures, with_maps
+from holdfast.report.paper import stored_runs
 
 ROOT = Path(__file__).parents[1]
 README, METHODS, RESULTS = ROOT / "README.md", ROOT / "docs" / "methods.md", ROOT / "results"
@@ -70,6 +72,26 @@ def test_the_readmes_numbers_without_tasks_are_those_stored():
     assert f"`drr` has {found['drr', 'class']} % class-incremental and {found['drr', 'free']} task-free" in readme
     assert f"`er` {found['er', 'class']} and {found['er', 'free']};" in readme
     assert f"averaged `er_ace` {found['er_ace', 'class']} class-incremental" in readme
+
+
+def test_the_readmes_drift_is_that_of_the_stored_runs_which_make_a_map_of_it():
+    figure = make_figure(paper_figures()["figure-tsne"], stored_runs([RESULTS]), "cpu")
+    (table,) = figure.tables
+    told = ", ".join(f"{row.label.removesuffix(' (Ours)')} {row.cells[-1].mean:.2f}" for row in table.rows)
+    assert f"is what the paper calls drift: {told}" in " ".join(README.read_text().split())
+    assert [one.row for one in with_maps(figure).maps] == [row.name for row in table.rows]
+
+
+def test_the_readmes_accuracy_in_bfloat16_is_that_stored():
+    rounded, exact = (
+        next(result for result in ResultStore(RESULTS / folder).results() if result.experiment.seed == 1234)
+        for folder in ("ablation_margins/t0_1_c0_01_cdl", "split_cifar100/drr/1234-182843a46a")
+    )
+    assert rounded.experiment.backbone.options == {"precision": "bfloat16"}
+    defaults = options_of("methods", "drr")  # which one of them states
+    assert defaults | rounded.experiment.method.options == defaults | exact.experiment.method.options
+    told = [f"{100 * result.metrics['average_accuracy']:.2f}" for result in (rounded, exact)]
+    assert f"`drr` has {told[0]} % in it where it has {told[1]} in float32" in " ".join(README.read_text().split())
 
 
 def test_the_readmes_ratios_are_those_stored():

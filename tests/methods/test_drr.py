@@ -107,6 +107,14 @@ def test_scores_can_be_held_as_the_model_at_the_end_of_the_last_task_has_them(av
     assert learner.observe(x, y, task) == pytest.approx(expected + 3.0 * held, rel=1e-4)
 
 
+def test_where_no_task_ends_nothing_is_held_and_it_says_so() -> None:
+    plain, holding = learned(26, "free"), learned(26, "free", score_distillation=3.0)
+    assert_same(dict(plain.method.model.state_dict()), dict(holding.method.model.state_dict()))
+    assert plain.method.caution() is None
+    assert holding.method.caution() == "in the setting 'free' no task is known to end, so score_distillation rests"
+    assert learned(1, score_distillation=3.0).method.caution() is None
+
+
 def test_the_model_at_the_end_of_the_last_task_is_saved_too(tmp_path: Path) -> None:
     learner = learned(16, score_distillation=3.0)
     learner.save(tmp_path / "learner")

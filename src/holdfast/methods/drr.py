@@ -117,6 +117,11 @@ class DRR(ReplayMethod):
             groups = self.model.seen.table & learned
             self.last_groups = groups[groups.any(dim=1)]
 
+    def caution(self) -> str | None:
+        if self.score_distillation and not self.model.seen.learns_by_task:
+            return f"in the setting '{self.model.seen.setting}' no task is known to end, so score_distillation rests"
+        return None
+
     def contrast(self, old: Batch, new: Batch, features: Tensor) -> Tensor:
         """CML: its mean over replayed samples and its mean over new ones, added.
 

@@ -215,7 +215,7 @@ def test_gem_agrees_with_a_solver_of_the_primal_problem(seed: int):
         jac=lambda z: z - g,
         method="SLSQP",
         constraints={"type": "ineq", "fun": lambda z: references @ z, "jac": lambda _: references},
-        options={"ftol": 1e-15},
+        options={"ftol": 1e-12},  # below some 1e-14 its line search fails by rounding on some processors
     )
     assert primal.success
     projected = project_gem(torch.from_numpy(g), torch.from_numpy(references))

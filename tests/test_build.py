@@ -119,7 +119,7 @@ def test_a_class_of_another_kind_is_refused(kind: Kind):
         ("methods", "er", {"steps_per_batch": 1, "average": None, "replay_size": 10, "weighting": "equal"}),
         ("methods", LAZY, {"steps_per_batch": 1, "average": None, "effort": 0.1}),
         ("backbones", "mlp", {"hidden": (256, 256), "initialisation": "torch"}),
-        ("backbones", "resnet18", {"layout": "standard", "initialisation": "torch"}),
+        ("backbones", "resnet18", {"layout": "standard", "initialisation": "torch", "precision": "float32"}),
         ("retrievals", "uniform", {}),
         ("selections", "reservoir", {}),
         ("selections", "ring", {"per_class": None}),

@@ -94,6 +94,17 @@ def test_the_readmes_accuracy_in_bfloat16_is_that_stored():
     assert f"`drr` has {told[0]} % in it where it has {told[1]} in float32" in " ".join(README.read_text().split())
 
 
+def test_the_readmes_accuracies_with_adamw_are_those_stored():
+    found = {
+        result.experiment.row: f"{100 * result.metrics['average_accuracy']:.2f}"
+        for result in ResultStore(RESULTS / "split_cifar100").results()
+        if (result.experiment.optimizer, result.experiment.seed) == ("adamw", 1234)
+        and result.experiment.backbone.options == {"precision": "bfloat16"}
+    }
+    told = f"{found['er_average']} % on seed 1234, where `drr_plus` has {found['drr_plus']}."
+    assert told in " ".join(README.read_text().split())
+
+
 def test_the_readmes_ratios_are_those_stored():
     readme = " ".join(README.read_text().split())
     (ratio,) = re.findall(r"ratio +(\d+\.\d+)", (RESULTS / "step.txt").read_text())

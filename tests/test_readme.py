@@ -112,6 +112,8 @@ def test_the_readmes_ratios_are_those_stored():
     for name in ("step_resnet", "step_256"):
         (ratio,) = re.findall(r"drr +(\d+\.\d+) times er", (RESULTS / f"{name}.txt").read_text())
         assert f"{ratio} times" in readme
+    (share,) = re.findall(r"times er, (\d+\.\d+)% of it", (RESULTS / "step_256.txt").read_text())
+    assert f"choosing what to remember is {share} % of it" in readme
     (ratio,) = re.findall(r"ratio +(\d+\.\d+) bfloat16", (RESULTS / "precision.txt").read_text())
     assert f"took {ratio} times that in float32" in readme
 

@@ -348,11 +348,11 @@ def test_new_images_are_learned_beside_their_mirror_images_and_stored_alone() ->
 
 def test_what_is_no_image_has_no_mirror_image() -> None:
     x, y = torch.zeros(2, 3), torch.tensor([0, 1])
-    with pytest.raises(ValueError, match=r"inputs of shape \(3,\) are no images"):
+    with pytest.raises(ValueError, match=r"inputs of shape \(3,\) are no images: use mirror=False"):
         Learner("drr", mirror=True).observe(x, y)
     learner = Learner("drr", mirror_scores=True)
     learner.observe(x, y)
-    with pytest.raises(ValueError, match=r"inputs of shape \(3,\) are no images"):
+    with pytest.raises(ValueError, match=r"inputs of shape \(3,\) are no images: use mirror_scores=False"):
         learner.predict(x)
 
 

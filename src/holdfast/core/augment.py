@@ -42,13 +42,6 @@ def crop_and_flip(x: Tensor, rng: torch.Generator) -> Tensor:
     return random_flip(random_shift(x, rng), rng)
 
 
-def mirrored(x: Tensor) -> Tensor:
-    """Images with left and right exchanged; inputs that are no images are refused."""
-    if x.ndim != 4:
-        raise ValueError(f"inputs of shape {tuple(x.shape[1:])} are no images: leave mirror and mirror_scores out")
-    return x.flip(-1)
-
-
 def masked(x: Tensor, rng: torch.Generator, *, share: float = MASKED_SHARE) -> Tensor:
     """The inputs (n, …) with every entry set to zero with the probability `share`."""
     return x.masked_fill((torch.rand(x.shape, generator=rng) < share).to(x.device), 0)

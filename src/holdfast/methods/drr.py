@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.core.augment import crop_and_flip, mirrored
+from holdfast.core.augment import crop_and_flip
 from holdfast.core.average import StoredWeights
 from holdfast.core.batch import NO_TASK, Batch, join
 from holdfast.core.classes import tasks_own_classes
@@ -86,7 +86,7 @@ class DRR(ReplayMethod):
             self.last_end, self.last_groups = StoredWeights(), torch.zeros(0, 0, dtype=torch.bool)
 
     def observe(self, batch: Batch) -> float:
-        new = join([batch, replace(batch, x=mirrored(batch.x))]) if self.mirror else batch
+        new = join([batch, replace(batch, x=_mirrored(batch.x, option="mirror"))]) if self.mirror else batch
         self.task_of_class.update(zip(batch.y.tolist(), batch.task.tolist(), strict=True))
         self.newest_task = int(batch.task[-1])
         for _ in range(self.steps_per_batch):
@@ -179,7 +179,7 @@ class DRR(ReplayMethod):
         with predicting(self.model):
             features = self.model.features(x)
             if self.mirror_scores:
-                features = features + self.model.features(mirrored(x))
+                features = features + self.model.features(_mirrored(x, option="mirror_scores"))
             if self.classifier == "head":
                 return self.model.masked(self.model.head.cosines(features), task)
             if self._means is None or len(self._means) < self.model.head.n_classes:
@@ -259,3 +259,10 @@ class DRR(ReplayMethod):
         if not len(self.memory):
             return torch.zeros_like(self.model.head.weight)
         return class_means(self.model.embed(self.memory.x), self.memory.y, n_classes)
+
+
+def _mirrored(images: Tensor, *, option: str) -> Tensor:
+    """Images (n, channels, height, width) with left and right exchanged, as an option asks for."""
+    if images.ndim != 4:
+        raise ValueError(f"inputs of shape {tuple(images.shape[1:])} are no images: use {option}=False")
+    return images.flip(-1)

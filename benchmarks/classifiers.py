@@ -32,6 +32,7 @@ def main() -> None:
     finished.restore(read_checkpoint(arguments.run / CHECKPOINT))
     learner, method = finished.learner, finished.learner.method
     assert isinstance(method, DRR)
+    method.mirror_scores = False  # both pictures are asked for below
     print(f"{experiment.label}, {len(stream)} tasks: accuracy (%), and with the scores of the mirrored pictures added")
     for classifier in ("head", "memory", "centroids"):
         method.classifier, method._means = classifier, None

@@ -135,7 +135,8 @@ def test_notes_say_what_a_size_changes_what_departs_and_what_was_not_run(tmp_pat
     store(tmp_path, "split_cub", "er", {1234: 0.1}, size="cpu")
     figure = made("figure-lca", tmp_path, size="cpu")
     table = make_table(paper_tables()["table-2"], stored_runs([tmp_path]), "cpu")
-    assert table.notes[0].startswith("split_cifar100 in size cpu: replay_size=32 instead of 256 (")
+    assert table.notes[0].startswith("split_cifar100 in size cpu: ")
+    assert "; replay_size=32 instead of 256 (" in table.notes[0]
     assert table.notes[0] in figure.notes
     assert "† A-GEM on split_cifar100: lr=0.5 instead of 0.03." in figure.notes
     assert any(re.match("split_cub is not the paper's setup: .*EfficientNet-Lite0", note) for note in figure.notes)

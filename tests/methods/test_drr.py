@@ -180,14 +180,14 @@ def test_new_samples_are_contrasted_with_as_little_as_lets_classes_be_told_apart
     method = method_of(learned(26, setting, retrieval=retrieval))
     *_, task = toy_batches(setting)[26]
     new = Batch(torch.zeros(1, 8), torch.tensor([4]), torch.tensor([NO_TASK if task is None else task]))
-    _, competing = method._competing(new, torch.tensor([False]), new.y)
+    _, competing = method._competing(new.task, torch.tensor([False]), new.y)
     assert set(competing[0].nonzero().flatten().tolist()) == classes
 
 
 def test_in_a_stream_of_shared_classes_new_samples_are_contrasted_with_all() -> None:
     method = method_of(learned(26, "domain", retrieval="uniform"))
     new = Batch(torch.zeros(1, 8), torch.tensor([0]), torch.tensor([2]))
-    _, competing = method._competing(new, torch.tensor([False]), new.y)
+    _, competing = method._competing(new.task, torch.tensor([False]), new.y)
     assert competing.tolist() == [[True, True]]
 
 

@@ -128,15 +128,15 @@ class DRR(ReplayMethod):
         Args:
             features: (n, d) of the replayed samples and then of the new ones.
         """
-        samples = join([old, new]) if len(old) else new
-        is_old = torch.arange(len(samples), device=features.device) < len(old)
+        y, task = torch.cat([old.y, new.y]), torch.cat([old.task, new.task])
+        is_old = torch.arange(len(y), device=features.device) < len(old)
         task_margin = self._active_task_margin()
         loss = torch.zeros((), device=features.device)
         if self.reading != "samples":
-            same_task, competing = self._competing(samples, is_old, new.y)
+            same_task, competing = self._competing(task, is_old, new.y)
             loss = loss + contrastive_margin_loss(
                 self._cosines(features),
-                samples.y,
+                y,
                 same_task=same_task,
                 competing=competing,
                 weights=torch.where(is_old, 1 / max(len(old), 1), 1 / len(new)),
@@ -149,8 +149,8 @@ class DRR(ReplayMethod):
             for is_anchor in (is_old, ~is_old):
                 loss = loss + paired_margin_loss(
                     features,
-                    samples.y,
-                    samples.task,
+                    y,
+                    task,
                     is_anchor=is_anchor,
                     scale=self.logit_scale,
                     class_margin=self.class_margin,
@@ -202,15 +202,15 @@ class DRR(ReplayMethod):
         has_mean = means.any(dim=1, keepdim=True)
         return F.normalize(features, dim=1) @ torch.where(has_mean, means, F.normalize(self.model.head.weight, dim=1)).T
 
-    def _competing(self, samples: Batch, is_old: Tensor, new_classes: Tensor) -> tuple[Tensor, Tensor]:
+    def _competing(self, task: Tensor, is_old: Tensor, new_classes: Tensor) -> tuple[Tensor, Tensor]:
         """(n, n_classes) true where a class is of the sample's task, and true where it is contrasted with it."""
-        seen = self.model.seen.table.any(dim=0).expand(len(samples), -1)
+        seen = self.model.seen.table.any(dim=0).expand(len(task), -1)
         new_against = self.new_against or self._least_disturbing()
-        reach = {"task": self._same_task(samples, seen), "seen": seen}
+        reach = {"task": self._same_task(task, seen), "seen": seen}
         if new_against == "batch":
             reach["batch"] = torch.zeros_like(seen[0]).index_fill(0, new_classes, value=True).expand_as(seen)
         if "before" in (self.old_against, new_against):
-            reach["before"] = self._up_to_own_task(samples, seen)
+            reach["before"] = self._up_to_own_task(task, seen)
         if self.old_against == new_against:
             return reach["task"], reach[new_against]
         return reach["task"], torch.where(is_old[:, None], reach[self.old_against], reach[new_against])
@@ -222,19 +222,19 @@ class DRR(ReplayMethod):
             return "task"
         return "batch" if self.replays_new and seen.setting != "domain" else "seen"
 
-    def _same_task(self, samples: Batch, seen: Tensor) -> Tensor:
+    def _same_task(self, task: Tensor, seen: Tensor) -> Tensor:
         """(n, n_classes) true where a class belongs to the sample's task; all of them where tasks share classes."""
         setting = self.model.seen.setting
         if setting == "task":
-            return self.model.seen.competing(samples.task)
-        return self._task_by_class() == samples.task[:, None] if setting == "class" else seen
+            return self.model.seen.competing(task)
+        return self._task_by_class() == task[:, None] if setting == "class" else seen
 
-    def _up_to_own_task(self, samples: Batch, seen: Tensor) -> Tensor:
+    def _up_to_own_task(self, task: Tensor, seen: Tensor) -> Tensor:
         """(n, n_classes) the same, or to a task before it."""
         setting = self.model.seen.setting
         if setting == "task":
-            return self.model.seen.up_to(samples.task)
-        return seen & (self._task_by_class() <= samples.task[:, None]) if setting == "class" else seen
+            return self.model.seen.up_to(task)
+        return seen & (self._task_by_class() <= task[:, None]) if setting == "class" else seen
 
     def _task_by_class(self) -> Tensor:
         """(n_classes,) the task of each class, NO_TASK where it was not seen."""

@@ -182,9 +182,19 @@ def test_a_recipe_without_sizes_is_the_same_in_all():
     assert recipe.seeds == (1234,)
 
 
+def test_another_recipe_can_stand_for_one_on_a_cpu():
+    recipe = load_recipe("split_awa")
+    cpu = recipe.sized("cpu")
+    assert (cpu.name, cpu.rows) == ("split_awa_features", load_recipe("split_awa_features").rows)
+    assert (cpu.seeds, recipe.sized("full").seeds) == ((1234, 1235, 1236), (1234, 1235, 1236, 1237, 1238))
+    assert cpu.experiment("er").stream.options == {"source": "features"}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ("[cpu]\nrecipe = 'split_digits'\nlr = 0.1", "names a recipe, so lr can only stand there"),
+        ("[cpu]\nrecipe = 'split_digit'", "did you mean 'split_digits'"),
         ("[cpu]\nreplay_sizes = 3\n[rows.er]", "changes replay_sizes, which no row of it has"),
         ("[cpu.rows.err]\nreplay_size = 3\n[rows.er]", "did you mean 'er'"),
         ("seeds = 3", "seeds = 3: give a list of whole numbers"),

@@ -188,7 +188,8 @@ def test_numbers_of_drift_that_do_not_fit_are_left_out_and_named(tmp_path):
 def test_what_a_figure_misses_is_what_its_rows_lack(tmp_path):
     store(tmp_path, "permuted_mnist", "drr", {1234: 0.5, 1235: 0.5}, size="cpu")
     missing = missing_for_figure(paper_figures()["figure-acc"], stored_runs([tmp_path]), "cpu")
-    wanted = {(name, row) for name in BENCHMARKS for row in load_recipe(name).rows if row != "joint"}
+    recipes = [load_recipe(name).sized("cpu") for name in BENCHMARKS]
+    wanted = {(recipe.name, row) for recipe in recipes for row in recipe.rows if row != "joint"}
     assert {(each.benchmark, each.row) for each in missing} == wanted - {("permuted_mnist", "drr")}
     assert {each.seed for each in missing if each.benchmark == "split_cifar100"} == {1234}
 

@@ -143,6 +143,22 @@ def test_tasks_held_out_for_tuning_and_seeds_of_others_are_no_part_of_a_table(tm
     assert cells(made("table-2", tmp_path), "er")[0].values == {}
 
 
+def test_runs_of_the_recipe_that_stands_for_another_fill_its_table_on_a_cpu_only(tmp_path):
+    store(tmp_path, "split_awa_features", "er", {1234: 0.1})
+    store(tmp_path, "split_awa_features", "er_average", {1234: 0.2})
+    store(tmp_path, "split_awa_features", "agem", {1234: 0.3}, lr=0.7)
+    table = made("table-4", tmp_path, "cpu")
+    assert cells(table, "er")[1].values == {1234: pytest.approx(0.8)}
+    assert cells(table, "er_average")[1].values == {1234: pytest.approx(0.7)}
+    assert cells(table, "agem")[1].departures == ("lr=0.7 instead of 0.1",)
+    assert "stream.source=features instead of images" in table.notes[0]
+    assert "stream.source=features instead of images" in cells(table, "er")[0].verdict.reasons
+    assert not any(cell.values for row in made("table-4", tmp_path, "full").rows for cell in row.cells)
+    missing = missing_experiments(paper_tables()["table-4"], stored_runs([tmp_path]), "cpu")
+    assert {experiment.benchmark for experiment in missing} == {"split_awa_features"}
+    assert ("er", 1234) not in {(experiment.row, experiment.seed) for experiment in missing}
+
+
 def test_the_stream_of_either_size_is_part_of_a_table_and_of_no_other_pictures(tmp_path):
     store(tmp_path, "split_cub", "er", {1234: 0.1}, size="cpu")
     store(tmp_path, "split_cub", "agem", {1234: 0.1}, size="cpu", stream__size=7)

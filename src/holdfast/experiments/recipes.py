@@ -26,7 +26,8 @@ class Recipe:
         rows: by the name of the row, the fields that it changes and, beside them, options of its method.
         compare: the rows that `holdfast compare` runs if none are named.
         seeds: those that a whole table takes.
-        cpu: what a size that one machine can run changes, as a row does; `seeds` and `rows` of its own may be in it.
+        cpu: what a size that one machine can run changes, as a row does; `seeds` and `rows` of its own may be in it. Or
+            `recipe`, the name of another that stands for this one in that size.
     """
 
     name: str
@@ -44,6 +45,8 @@ class Recipe:
         check_name(size, list(get_args(Size)), among="the sizes of a table")
         if size == "full" or not self.cpu:
             return self
+        if "recipe" in self.cpu:
+            return self._stand_in(size)
         changes = dict(self.cpu)
         seeds, own = changes.pop("seeds", self.seeds), changes.pop("rows", {})
         for row in own:
@@ -58,6 +61,13 @@ class Recipe:
         if missed := changes.keys() - taken:
             raise Unknown(f"[cpu] of '{self.name}' changes {', '.join(sorted(missed))}, which no row of it has")
         return replace(self, rows=rows, seeds=tuple(seeds), cpu={})
+
+    def _stand_in(self, size: Size) -> Recipe:
+        """The recipe that [cpu] names, with the seeds that it says."""
+        if beside := self.cpu.keys() - {"recipe", "seeds"}:
+            raise Unknown(f"[cpu] of '{self.name}' names a recipe, so {', '.join(sorted(beside))} can only stand there")
+        other = load_recipe(self.cpu["recipe"]).sized(size)
+        return replace(other, seeds=tuple(self.cpu.get("seeds", other.seeds)))
 
     def experiment(self, row: str, *, seed: int | None = None, changes: dict[str, Any] | None = None) -> Experiment:
         """The experiment of a row; `row` may also be a method that has no row of its own, here or in another package.

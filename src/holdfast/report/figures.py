@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.metrics import average_accuracy
-from holdfast.experiments.recipes import Size, load_recipe
+from holdfast.experiments.recipes import Size
 from holdfast.experiments.record import Record
 from holdfast.experiments.results import Result
 from holdfast.experiments.tables import measured
@@ -100,7 +100,7 @@ def paper_figures() -> dict[str, PaperFigure]:
 def make_figure(paper: PaperFigure, runs: list[Run], size: Size) -> Figure:
     """A figure of the paper from `runs`; as in a table, `Source.best_runs` says which of them."""
     printed = _printed_labels()
-    labels = printed | {row: row for name in _recipes() for row in load_recipe(name).rows if row not in printed}
+    labels = printed | {row: row for name in _recipes() for row in Source.load(name, size).rows if row not in printed}
     benchmarks = [_benchmark(name, paper, runs, size, labels) for name in paper.recipes]
     makers = {"learned": _learned, "trend": _trends, "drift": _drift}
     tables = makers[paper.kind](paper, benchmarks, labels)

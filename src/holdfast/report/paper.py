@@ -151,7 +151,7 @@ def _measure(paper: PaperTable, title: str) -> _Measure:
 
 @dataclass(frozen=True)
 class Source:
-    """A recipe in the size that is asked for and in full."""
+    """A recipe in full and in the size that is asked for, which may be another recipe."""
 
     full: Recipe
     sized: Recipe
@@ -160,6 +160,11 @@ class Source:
     def load(name: str, size: Size) -> Source:
         recipe = load_recipe(name)
         return Source(recipe.sized("full"), recipe.sized(size))
+
+    @property
+    def rows(self) -> list[str]:
+        """The rows in either size, in their order."""
+        return list({**self.full.rows, **self.sized.rows})
 
     def best_runs(self, row: str, runs: list[Run]) -> list[Run]:
         """The runs to show in a row: of one configuration and the recipe's seeds, as near the asked size as there are.
@@ -174,7 +179,8 @@ class Source:
         groups: dict[str, list[Run]] = {}
         for run in runs:
             experiment = run.result.experiment
-            if (experiment.benchmark, experiment.row) != (self.full.name, row) and run.decided not in twins:
+            named_so = experiment.row == row and experiment.benchmark in (self.full.name, self.sized.name)
+            if not named_so and run.decided not in twins:
                 continue
             if experiment.seed not in self.full.seeds:
                 continue
@@ -248,7 +254,7 @@ def _of_stream(settings: dict[str, str]) -> dict[str, str]:
 def all_rows(paper: PaperTable, sources: dict[str, Source]) -> list[list[str]]:
     """The paper's rows, then those of our recipe that it has not; in a table over several recipes, only the paper's."""
     known = {name for _, name, *_ in paper.rows}
-    ours = sources[paper.recipe].full.rows if paper.recipe else {}
+    ours = sources[paper.recipe].rows if paper.recipe else []
     return paper.rows + [[name, name, *["-"] * len(paper.columns)] for name in ours if name not in known]
 
 

@@ -50,6 +50,7 @@ def test_the_readmes_tables_are_those_of_the_stored_results(benchmark):
         ("drr", "tuning/turned_plus"),
         ("drr", "tuning/turned_class"),
         ("drr", "tuning/free"),
+        ("drr", "tuning/unscaled"),
         ("drr", "settings/split_digits"),
         ("drr", "settings/split_cifar100"),
         ("methods", "five_tasks/permuted_mnist"),

@@ -106,6 +106,26 @@ def test_the_readmes_accuracies_with_adamw_are_those_stored():
     assert told in " ".join(README.read_text().split())
 
 
+def test_the_docs_accuracies_on_split_cifar_are_those_stored():
+    found: dict[tuple[str, str], dict[int, str]] = {}
+    for result in ResultStore(RESULTS / "split_cifar100").results():
+        experiment, options = result.experiment, result.experiment.method.options
+        if (experiment.optimizer, options.get("replay_size")) == (
+            "sgd",
+            32,
+        ) and experiment.selection.name != "reservoir":
+            kind = experiment.row, options.get("old_against", "seen")
+            found.setdefault(kind, {})[experiment.seed] = f"{100 * result.metrics['average_accuracy']:.1f}"
+    text = " ".join((ROOT / "docs" / "drr.md").read_text().split())
+    seeds = (1234, 1235, 1236)
+    now, before, averaged = (
+        [found[kind][seed] for seed in seeds] for kind in (("drr", "task"), ("drr", "seen"), ("er_average", "seen"))
+    )
+    assert f"On seeds 1234 to 1236 `drr` has {now[0]}, {now[1]} and {now[2]} %" in text
+    assert f"averaged replay has {averaged[0]}, {averaged[1]} and {averaged[2]}" in text
+    assert f"it was {before[0]}, {before[1]} and {before[2]}" in text
+
+
 def test_the_readmes_ratios_are_those_stored():
     readme = " ".join(README.read_text().split())
     (ratio,) = re.findall(r"ratio +(\d+\.\d+)", (RESULTS / "step.txt").read_text())

@@ -60,7 +60,7 @@ def slow_cml(
 
 
 def test_the_loss_is_cml_on_new_samples_and_cml_and_cdl_on_old_ones() -> None:
-    learner = learned(distillation=3.0, logit_scale=8.0, class_margin=0.05, task_margin=0.2)
+    learner = learned(distillation=3.0, logit_scale=8.0, class_margin=0.05, task_margin=0.2, old_against="seen")
     method = method_of(learner)
     x, y, task = toy_batches("task")[16]
     batch = Batch(x, y, torch.full_like(y, task or 0))
@@ -75,7 +75,7 @@ def test_the_loss_is_cml_on_new_samples_and_cml_and_cdl_on_old_ones() -> None:
 
 @pytest.mark.parametrize("average", [None, 0.9])
 def test_scores_can_be_held_as_the_model_at_the_end_of_the_last_task_has_them(average: float | None) -> None:
-    options = {"distillation": 0.0, "average": average, "class_margin": 0.05, "task_margin": 0.2}
+    options = {"distillation": 0.0, "average": average, "class_margin": 0.05, "task_margin": 0.2, "old_against": "seen"}
     selection = {"name": "centroid", "epsilon": 2.0, "per_class": 5}  # what is old stays when classes come
     learner = learned(24, score_distillation=3.0, selection=selection, **options)  # two tasks
     learner.announce([4, 5], 2)  # of which nothing is known yet that could be held
@@ -181,6 +181,18 @@ def test_new_samples_are_contrasted_with_as_little_as_lets_classes_be_told_apart
     *_, task = toy_batches(setting)[26]
     new = Batch(torch.zeros(1, 8), torch.tensor([4]), torch.tensor([NO_TASK if task is None else task]))
     _, competing = method._competing(new.task, torch.tensor([False]), new.y)
+    assert set(competing[0].nonzero().flatten().tolist()) == classes
+
+
+@pytest.mark.parametrize(
+    ("setting", "classes"), [("task", {0, 1}), ("class", set(range(6))), ("free", set(range(6))), ("domain", {0, 1})]
+)
+def test_replayed_samples_are_contrasted_with_their_task_where_it_is_known_at_test_else_with_all(
+    setting: Setting, classes: set[int]
+) -> None:
+    method = method_of(learned(26, setting))
+    task = torch.tensor([0 if method.model.seen.learns_by_task else NO_TASK])
+    _, competing = method._competing(task, torch.tensor([True]), torch.tensor([1]))
     assert set(competing[0].nonzero().flatten().tolist()) == classes
 
 

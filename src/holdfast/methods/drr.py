@@ -37,9 +37,10 @@ class DRR(ReplayMethod):
         logit_scale: s. class_margin, task_margin: m^c and m^t, in radians; m^t rests while one task was seen.
         new_against, old_against: whether new and replayed samples are contrasted with the classes of their own task,
             also with those of tasks of lower numbers (`before`), or with all classes seen; new ones also with those of
-            their batch. New ones that push against all classes disturb old features, so by default it is their
-            task where that is known when predicting, and their batch in `class` and `free` if new samples are
-            replayed too, which then tells new classes from old ones; else all.
+            their batch. By default it is their task where that is known when predicting, which asks for no more.
+            Elsewhere replayed ones are contrasted with all. New ones that push against all classes disturb old
+            features, so in `class` and `free` it is their batch if new samples are replayed too, which then tells
+            new classes from old ones; else all.
         blind_units: the classes that a sample is not contrasted with do not count (`out`), or count as orthogonal to
             it (`zero`, as in the predecessors' code).
         distillation: the weight of the centroid distillation loss; 0 leaves it out.
@@ -62,7 +63,7 @@ class DRR(ReplayMethod):
     class_margin: float = 0.01
     task_margin: float = 0.1
     new_against: NewAgainst | None = None
-    old_against: Against = "seen"
+    old_against: Against | None = None
     blind_units: Literal["out", "zero"] = "out"
     distillation: float = 1.0
     score_distillation: float = 0.0
@@ -205,22 +206,21 @@ class DRR(ReplayMethod):
     def _competing(self, task: Tensor, is_old: Tensor, new_classes: Tensor) -> tuple[Tensor, Tensor]:
         """(n, n_classes) true where a class is of the sample's task, and true where it is contrasted with it."""
         seen = self.model.seen.table.any(dim=0).expand(len(task), -1)
-        new_against = self.new_against or self._least_disturbing()
+        by_task = self.model.seen.predicts_by_task
+        old_against = self.old_against or ("task" if by_task else "seen")
+        new_against = self.new_against or ("task" if by_task else self._least_disturbing())
         reach = {"task": self._same_task(task, seen), "seen": seen}
         if new_against == "batch":
             reach["batch"] = torch.zeros_like(seen[0]).index_fill(0, new_classes, value=True).expand_as(seen)
-        if "before" in (self.old_against, new_against):
+        if "before" in (old_against, new_against):
             reach["before"] = self._up_to_own_task(task, seen)
-        if self.old_against == new_against:
+        if old_against == new_against:
             return reach["task"], reach[new_against]
-        return reach["task"], torch.where(is_old[:, None], reach[self.old_against], reach[new_against])
+        return reach["task"], torch.where(is_old[:, None], reach[old_against], reach[new_against])
 
     def _least_disturbing(self) -> NewAgainst:
-        """What new samples are contrasted with unless told: as little as lets classes be told apart."""
-        seen = self.model.seen
-        if seen.predicts_by_task:
-            return "task"
-        return "batch" if self.replays_new and seen.setting != "domain" else "seen"
+        """What new samples are contrasted with where the task is not known: as little as lets classes be told apart."""
+        return "batch" if self.replays_new and self.model.seen.setting != "domain" else "seen"
 
     def _same_task(self, task: Tensor, seen: Tensor) -> Tensor:
         """(n, n_classes) true where a class belongs to the sample's task; all of them where tasks share classes."""

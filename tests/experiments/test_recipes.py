@@ -193,6 +193,7 @@ def test_another_recipe_can_stand_for_one_on_a_cpu():
     [
         ("[cpu]\nrecipe = 'split_digits'\nlr = 0.1", "names a recipe, so lr can only stand there"),
         ("[cpu]\nrecipe = 'split_digit'", "did you mean 'split_digits'"),
+        ("[cpu]\nrecipe = 'split_awa'", "'split_awa', for which another stands itself"),
         ("[cpu]\nreplay_sizes = 3\n[rows.er]", "changes replay_sizes, which no row of it has"),
         ("[cpu.rows.err]\nreplay_size = 3\n[rows.er]", "did you mean 'er'"),
         ("seeds = 3", "seeds = 3: give a list of whole numbers"),

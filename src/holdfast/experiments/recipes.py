@@ -66,8 +66,13 @@ class Recipe:
         """The recipe that [cpu] names, with the seeds that it says."""
         if beside := self.cpu.keys() - {"recipe", "seeds"}:
             raise Unknown(f"[cpu] of '{self.name}' names a recipe, so {', '.join(sorted(beside))} can only stand there")
-        other = load_recipe(self.cpu["recipe"]).sized(size)
-        return replace(other, seeds=tuple(self.cpu.get("seeds", other.seeds)))
+        other = load_recipe(str(self.cpu["recipe"]))
+        if "recipe" in other.cpu:
+            raise Unknown(
+                f"[cpu] of '{self.name}' names '{other.name}', for which another stands itself: name that one"
+            )
+        sized = other.sized(size)
+        return replace(sized, seeds=tuple(self.cpu.get("seeds", sized.seeds)))
 
     def experiment(self, row: str, *, seed: int | None = None, changes: dict[str, Any] | None = None) -> Experiment:
         """The experiment of a row; `row` may also be a method that has no row of its own, here or in another package.

@@ -106,6 +106,16 @@ def test_the_readmes_accuracies_with_adamw_are_those_stored():
     assert told in " ".join(README.read_text().split())
 
 
+def test_the_readmes_averaged_replay_with_a_reservoir_is_that_stored():
+    found = {
+        (result.experiment.row, result.experiment.selection.name): f"{100 * result.metrics['average_accuracy']:.2f}"
+        for result in ResultStore(RESULTS / "split_cifar100").results()
+        if result.experiment.seed == 1234 and result.experiment.method.options.get("average") == 0.99
+    }
+    told = f"is above it on seed 1234, {found['er_average', 'reservoir']} against {found['drr', 'centroid']} %"
+    assert told in " ".join(README.read_text().split())
+
+
 def test_the_docs_accuracies_on_split_cifar_are_those_stored():
     found: dict[tuple[str, str], dict[int, str]] = {}
     for result in ResultStore(RESULTS / "split_cifar100").results():

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from holdfast.build import names, options_of
@@ -107,13 +108,13 @@ def test_the_readmes_accuracies_with_adamw_are_those_stored():
 
 
 def test_the_readmes_averaged_replay_with_a_reservoir_is_that_stored():
-    found = {
-        (result.experiment.row, result.experiment.selection.name): f"{100 * result.metrics['average_accuracy']:.2f}"
-        for result in ResultStore(RESULTS / "split_cifar100").results()
-        if result.experiment.seed == 1234 and result.experiment.method.options.get("average") == 0.99
-    }
-    told = f"is above it on seed 1234, {found['er_average', 'reservoir']} against {found['drr', 'centroid']} %"
-    assert told in " ".join(README.read_text().split())
+    found: dict[str, list[float]] = {}
+    for result in ResultStore(RESULTS / "split_cifar100").results():
+        if result.experiment.method.options.get("average") == 0.99:
+            found.setdefault(result.experiment.row, []).append(100 * result.metrics["average_accuracy"])
+    replay, drr = (f"{np.mean(found[row]):.2f}±{np.std(found[row]):.2f}" for row in ("er_average", "drr"))
+    assert len(found["er_average"]) == len(found["drr"]) == 3
+    assert f"is above it, {replay} against {drr} % on the same three seeds" in " ".join(README.read_text().split())
 
 
 def test_the_docs_accuracies_on_split_cifar_are_those_stored():

@@ -167,13 +167,16 @@ class Centroid(Selection):
 
     def _victim(self, key: Key, i: int, f: Array, stored: Array, owners: Array) -> int | None:
         """The slot of the member of centroid i that is farthest from it; None if that is the newcomer f itself."""
-        slots = np.array(self.slots_by_key[key])
-        rivals = slots[owners[slots] == i]
+        rivals = np.array(self.slots_by_key[key])
+        if len(self.counts[key]) > 1:
+            rivals = rivals[owners.take(rivals) == i]
         if not len(rivals):  # a centroid without a member would never get one: the whole class is looked at
             return self._farthest(key, stored, owners)
         centre: Array = self.centres[key].numpy()[i]
-        distances = _norms(stored[rivals] - centre)
-        farthest = int(distances.argmax())
+        offsets = stored.take(rivals, axis=0)
+        offsets -= centre
+        distances = _norms(offsets)
+        farthest = distances.argmax()
         return int(rivals[farthest]) if _norms(f - centre) < distances[farthest] else None
 
     def _farthest(self, key: Key, stored: Array, owners: Array) -> int:

@@ -1,5 +1,6 @@
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from ..same import assert_same
 from .small import small_batch, small_model
 
 
-def finetune(model: Model, *, lr: float = 0.1, momentum: float = 0.0, **options: int) -> Finetune:
+def finetune(model: Model, *, lr: float = 0.1, momentum: float = 0.0, **options: Any) -> Finetune:
     return Finetune(model=model, optimizer=make_optimizer("sgd", model, lr=lr, momentum=momentum), **options)
 
 
@@ -54,3 +55,18 @@ def test_several_steps_a_batch_are_as_many_steps_on_it(momentum: float):
     losses = [one.observe(batch) for _ in range(3)]
     assert several.observe(batch) == losses[-1] < losses[0]
     assert_same(several.model.state_dict()["head.weight"], one.model.state_dict()["head.weight"])
+
+
+def test_against_all_seen_a_sample_is_told_from_classes_of_other_tasks_but_predicted_within_its_own():
+    model = Model(nn.Identity(), n_features=2, n_classes=4, setting="task")
+    model.seen.announce([0, 1], task=0)
+    model.seen.announce([2], task=1)  # class 3 was never seen
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    batch = Batch(torch.tensor([[1.0, 2.0]]), torch.tensor([0]), torch.tensor([0]))
+    method = finetune(model, lr=3.0, against="seen")
+    assert method.observe(batch) == pytest.approx(math.log(3))
+    # lr · (1[c = y] - ⅓) · x
+    torch.testing.assert_close(model.head.weight, torch.tensor([[2.0, 4.0], [-1.0, -2.0], [-1.0, -2.0], [0.0, 0.0]]))
+    assert method.scores(batch.x, batch.task).isfinite().tolist() == [[True, True, False, False]]

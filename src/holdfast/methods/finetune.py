@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.methods._base import Method
@@ -8,9 +13,20 @@ from holdfast.methods._base import Method
 
 @dataclass(kw_only=True, eq=False)
 class Finetune(Method):
-    """VAN: learn each batch and nothing else; the lower bound. On the stream `joint` it is the upper bound."""
+    """VAN: learn each batch and nothing else; the lower bound. On the stream `joint` it is the upper bound.
+
+    Args:
+        against: whether a sample is told from the classes that compete for it when predicting (`task`), or from all
+            classes seen, even where its task will be known (`seen`: so learns JOINT on Split CIFAR in A-GEM's code).
+    """
+
+    against: Literal["task", "seen"] = "task"
 
     def observe(self, batch: Batch) -> float:
         for _ in range(self.steps_per_batch):
-            loss = self.step(self.model.loss(batch))
+            loss = self.step(self.model.loss(batch) if self.against == "task" else self._loss_among_all(batch))
         return loss
+
+    def _loss_among_all(self, batch: Batch) -> Tensor:
+        unseen = ~self.model.seen.table.any(dim=0)
+        return F.cross_entropy(self.model(batch.x).masked_fill(unseen, -math.inf), batch.y)

@@ -61,7 +61,7 @@ class Head(nn.Module):
     def cosines(self, features: Tensor) -> Tensor:
         """(n, n_classes) cosine of each sample's features with each row."""
         # To divide the n x n_classes products is less work, there and back, than to make the features unit ones first.
-        lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp_min(1e-12)
+        lengths: Tensor = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp_min(1e-12)
         return F.linear(features, F.normalize(self.weight, dim=1)) / lengths
 
 

@@ -73,7 +73,8 @@ def test_verdicts_say_why_not(tmp_path, holdfast):
     done = holdfast("paper", "--verdicts")
     (line,) = (line for line in done.stdout.splitlines() if line.startswith(" ER") and "A_T" in line)
     assert "not comparable" in line
-    assert "replay_size=32 instead of 256; 1 of 5 seeds; the number is within the spreads" in line
+    told = "replay_size=32 instead of 256; backbone.precision=bfloat16 instead of float32; 1 of 5 seeds"
+    assert f"{told}; the number is within the spreads" in line
 
 
 def test_all_in_markdown_is_the_page_and_its_links_lead_to_the_runs(tmp_path, holdfast):

@@ -134,6 +134,8 @@ def test_the_ablations_share_the_papers_own_row_and_contrast_across_tasks_where_
         "method.old_against": ("seen", "task"),
         "method.average": ("0.98", "0.99"),
         "selection.per_class": ("13", "the default"),
+        "backbone.initialisation": ("torch", "agem"),
+        "lr": ("0.01", "0.03"),
     }
 
 

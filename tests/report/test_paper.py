@@ -100,7 +100,8 @@ def test_other_settings_and_other_sizes_are_not_comparable_and_fewer_seeds_are_t
     assert (cell.verdict.short, cell.verdict.remarks) == ("reproduced", ("1 of 5 seeds",))
     store(tmp_path / "cpu", "split_cifar100", "er", {1234: 0.4}, size="cpu")
     cell = cells(made("table-2", tmp_path / "cpu", "cpu"), "er")[0]
-    assert cell.verdict.remarks == ("replay_size=32 instead of 256", "1 of 5 seeds")
+    in_bfloat16 = "backbone.precision=bfloat16 instead of float32"
+    assert cell.verdict.remarks == ("replay_size=32 instead of 256", in_bfloat16, "1 of 5 seeds")
     assert cell.verdict.short == "not comparable"
     assert cell.departures == ()
     store(tmp_path / "other", "split_cifar100", "er", {1234: 0.4}, backbone="mlp")

@@ -36,8 +36,7 @@ def stored(memory: Memory) -> list[tuple[int, int, tuple[float, ...]]]:
 
 def length(v: torch.Tensor) -> float:
     """Rounded as in NumPy: two samples are equally far from their mean, and the last bit decides."""
-    row = v.numpy()[None]
-    return float(np.sqrt(np.einsum("ij,ij->i", row, row))[0])
+    return float(np.sqrt(np.vecdot(v.numpy(), v.numpy())))
 
 
 class SlowCos:
@@ -62,7 +61,10 @@ class SlowCos:
     def end_batch(self) -> None:
         for y in self.c:  # m / |C| has shrunk for all classes if a new one came
             while len(self.slots(y)) > self.share():
-                farthest = max(self.slots(y), key=self.distance)
+                held = {i: self.slots(y, i) for i in range(len(self.c[y])) if self.slots(y, i)}
+                part = {i: len(self.slots(y)) * self.N[y][i] / sum(self.N[y]) for i in held}  # p(i) of what is there
+                i = max(held, key=lambda i: len(held[i]) - part[i])
+                farthest = max(held[i], key=self.distance)
                 self.M[farthest] = self.M[-1]
                 del self.M[-1]
 
@@ -149,6 +151,19 @@ def test_what_stays_is_near_its_centroid() -> None:
         offer(selection, memory, batch_of(part, [0] * len(part)))
     all_distances, kept = (x - x.mean(dim=0)).norm(dim=1), (memory.x - x.mean(dim=0)).norm(dim=1)
     assert kept.max() < all_distances.quantile(0.1)
+
+
+def test_centroids_keep_their_parts_when_a_new_class_makes_shares_smaller() -> None:
+    generator = torch.Generator().manual_seed(0)
+    selection, memory = Centroid(epsilon=2.0, fill_first=True), Memory(60)
+    near, odd = torch.randn(50, 2, generator=generator) / 4, torch.tensor([[9.0 * i, 9.0] for i in range(10)])
+    offer(selection, memory, batch_of(torch.cat([near, odd]), [0] * 60))
+    assert len(memory) == 60
+    offer(selection, memory, batch_of(torch.tensor([[0.0, 0.0]]), [1]))
+    kept = memory.x[memory.y == 0]
+    assert len(kept) == 30
+    # 50 of 60 lie near each other. By distance alone they would leave: each odd one has a centroid in its place.
+    assert 24 <= (kept.norm(dim=1) < 2).sum() <= 26
 
 
 def test_many_centroids_leave_memory_under_filled_and_fill_first_does_not() -> None:

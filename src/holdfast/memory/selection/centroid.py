@@ -165,6 +165,16 @@ class Centroid(Selection):
         self.squares[key] = self.squares.get(key, 0.0) + float(step @ (f - mean))
         return float((self.squares[key] / self.seen[key]) ** 0.5)
 
+    def _surplus(self, key: Key, stored: Array, owners: Array) -> int:
+        """The slot of a class that is farthest from the centroid with most members beyond its part N_i / Σ N_j."""
+        slots = np.array(self.slots_by_key[key])
+        n_seen = np.array(self.counts[key])
+        members = np.bincount(owners[slots], minlength=len(n_seen))
+        beyond = np.where(members > 0, members - len(slots) * n_seen / n_seen.sum(), -np.inf)
+        i = int(beyond.argmax())
+        rivals = slots[owners[slots] == i]
+        return int(rivals[_norms(stored[rivals] - self.centres[key].numpy()[i]).argmax()])
+
     def _victim(self, key: Key, i: int, f: Array, stored: Array, owners: Array) -> int | None:
         """The slot of the member of centroid i that is farthest from it; None if that is the newcomer f itself."""
         rivals = np.array(self.slots_by_key[key])
@@ -192,12 +202,17 @@ class Centroid(Selection):
         return slot
 
     def _trim(self, memory: Memory) -> None:
-        """Bring every class down to its share, which a new class has made smaller; the farthest leave first."""
+        """Bring every class down to its share, which a new class has made smaller.
+
+        Centroids keep samples in proportion to what they have seen, p(i) again; of each the farthest leave first. The
+        farthest of all would be the members of large centroids, and what is left the odd ones out, which have a
+        centroid to themselves.
+        """
         share = self.share(memory)
         for key in self.counts:
             while len(self.slots_by_key[key]) > share:
                 stored, owners = memory.column(FEATURE).cpu().numpy(), memory.column(OWNER).cpu().numpy()
-                memory.remove(self._farthest(key, stored, owners))
+                memory.remove(self._surplus(key, stored, owners))
                 self._look_again(memory)
 
     def _bring_centroids_down(self, memory: Memory) -> None:

@@ -133,7 +133,10 @@ def test_the_ablations_share_the_papers_own_row_and_contrast_across_tasks_where_
     assert differences(margins, drr) == {
         "method.old_against": ("seen", "task"),
         "method.average": ("0.98", "0.99"),
+        "method.distillation": ("10", "3"),
         "selection.per_class": ("13", "the default"),
+        "selection.epsilon": ("8", "4"),
+        "selection.fill_first": ("False", "True"),
         "backbone.initialisation": ("torch", "agem"),
         "lr": ("0.01", "0.03"),
     }

@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit real setup clean
+.PHONY: demo test lint types unit real pages setup clean
 
 demo: $(READY)
 	$(BIN)/holdfast compare permuted_digits --out runs/demo --record
@@ -27,6 +27,11 @@ unit: $(READY)
 # What learns from the real data sets, where they are.
 real: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --durations=5 -m real_data
+
+# The tables of the README and the docs, from results/.
+pages: $(READY)
+	$(BIN)/python docs/refresh.py
+	$(BIN)/holdfast paper all --from results --format markdown --to docs/results.md
 
 setup: $(READY)
 

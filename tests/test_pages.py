@@ -1,0 +1,214 @@
+"""Every number that the README and the docs tell is one of the stored results."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast.experiments.differences import decided
+from holdfast.experiments.metrics import average_accuracy
+from holdfast.experiments.results import Result, ResultStore
+from holdfast.experiments.tables import COLUMNS, mean_and_spread, measured
+from holdfast.report.figures import make_figure, paper_figures, with_maps
+from holdfast.report.paper import paper_tables, stored_runs
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+PAGES = {path.stem: path for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]}
+SLOTS = "selection.per_class=13"
+WRITTEN_WHOLE = "results"  # tested as a whole, with the command that writes it
+ACCURACY, FORGETTING, REMEMBERING, LEARNED = COLUMNS
+
+
+def test_the_tables_are_those_of_the_stored_results():
+    refreshed = runpy.run_path(str(ROOT / "docs" / "refresh.py"))["refreshed"]
+    for path in PAGES.values():
+        text = path.read_text()
+        assert refreshed(text) == text, f"write {path.name} again: make pages"
+
+
+@pytest.mark.parametrize("benchmark", sorted(path.name for path in RESULTS.iterdir() if (path / "er").exists()))
+def test_each_benchmark_that_was_run_has_its_table(benchmark):
+    assert f"<!-- results/{benchmark} -->" in PAGES["measured"].read_text()
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {WRITTEN_WHOLE}))
+def test_every_decimal_in_the_prose_is_made_from_a_stored_result(page):
+    text = _prose(PAGES[page].read_text())
+    for sentence in TOLD[page]() if page in TOLD else ():
+        assert sentence in text
+        text = text.replace(sentence, "…")
+    assert re.findall(r".{0,60}\d\.\d.{0,20}", text) == []
+
+
+def test_the_rows_that_begin_otherwise_than_the_recipe_are_named():
+    page = " ".join(PAGES["measured"].read_text().split())
+    assert f"Rows that begin as torch has them: {begun_with_torch()}." in page
+
+
+def test_the_stored_records_make_a_map_of_the_drift():
+    figure = make_figure(paper_figures()["figure-tsne"], stored_runs([RESULTS]), "cpu")
+    (table,) = figure.tables
+    assert [one.row for one in with_maps(figure).maps] == [row.name for row in table.rows]
+
+
+def _prose(page: str) -> str:
+    """A page in one line, without tables, code and comments."""
+    page = re.sub(r"```.*?```|<!--.*?-->|^(?: {4}|\|).*?$", "", page, flags=re.DOTALL | re.MULTILINE)
+    return " ".join(re.sub(r"`[^`]*`", "`", page).split())
+
+
+def runs(folder: str, row: str, *settings: str) -> list[Result]:
+    """The stored runs of a row, by seed, that have the settings, as 'method.epsilon=0.01'."""
+    found = [
+        result
+        for result in ResultStore(RESULTS / folder).results()
+        if result.experiment.row == row
+        and set(settings) <= {f"{name}={value}" for name, value in decided(result.experiment).items()}
+    ]
+    assert found, (folder, row, settings)
+    return sorted(found, key=lambda result: result.experiment.seed)
+
+
+def told(results: list[Result], column: str = ACCURACY, digits: int = 2) -> str:
+    """Mean and deviation over runs, as tables have them."""
+    return mean_and_spread([measured(result, column) for result in results], 1, digits)
+
+
+def on_the_way(folder: str, row: str, *settings: str) -> str:
+    """The mean over A_4 to A_T of one run, in per cent."""
+    (result,) = runs(folder, row, *settings)
+    return f"{100 * np.mean([average_accuracy(result.accuracies, t) for t in range(3, len(result.accuracies))]):.1f}"
+
+
+def printed(table: str, row: str) -> str:
+    """A_T as the paper prints it."""
+    return next(line[2] for line in paper_tables()[table].rows if line[1] == row)
+
+
+def number(file: str, pattern: str) -> str:
+    """The one number that a pattern finds in a file of results."""
+    (found,) = re.findall(pattern, (RESULTS / file).read_text(), flags=re.MULTILINE)
+    return str(found)
+
+
+def told_in_the_readme() -> Iterator[str]:
+    (python,) = re.findall(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
+    yield f"Python {python} or newer"
+    yield f"On Split CIFAR it has {told(runs('split_cifar100', 'drr_plus'))} %"
+    yield f"takes {number('step.txt', r'ratio +([0-9.]+)')} times as long as the same arithmetic written by hand"
+    yield f"{number('step_resnet.txt', r'drr +([0-9.]+) times er')} times one of ` on the ResNet"
+
+
+def told_in_measured() -> Iterator[str]:
+    (table,) = make_figure(paper_figures()["figure-tsne"], stored_runs([RESULTS]), "cpu").tables
+    drift = ", ".join(f"{row.label.removesuffix(' (Ours)')} {row.cells[-1].mean:.2f}" for row in table.rows)
+    yield f"is what the paper calls drift: {drift}"
+    yield f"took {number('step.txt', r'ratio +([0-9.]+)')} times as long"
+    yield f"took {number('step_resnet.txt', r'drr +([0-9.]+) times er')} times that of `"
+    yield f"{number('step_256.txt', r'drr +([0-9.]+) times er')} times on the MLP"
+    yield f"choosing what to remember is {number('step_256.txt', r'times er, ([0-9.]+)% of it')} % of it"
+    yield f"took {number('precision.txt', r'ratio +([0-9.]+) bfloat16')} times that in float32"
+
+
+def begun_with_torch() -> str:
+    """The rows of the paper's table of Split CIFAR that have not been run with the recipe's initialisation."""
+    initialisations: dict[str, set[str]] = {}
+    for result in ResultStore(RESULTS / "split_cifar100").results():
+        initialisations.setdefault(result.experiment.row, set()).add(
+            decided(result.experiment)["backbone.initialisation"]
+        )
+    return ", ".join(f"`{row}`" for row, found in sorted(initialisations.items()) if "agem" not in found)
+
+
+def told_in_drr() -> Iterator[str]:
+    digits = runs("permuted_mnist", "drr")
+    yield f"` has {told(digits)} % on {len(digits)} seeds and forgets {told(digits, FORGETTING, 3)}"
+    yield f"the paper has {printed('table-1', 'drr')}. Averaged replay"
+    yield f"has {told(runs('permuted_mnist', 'er_average')[:1])} on one of them"
+
+    drr = runs("split_cifar100", "drr")
+    assert [result.experiment.seed for result in drr] == [1234, 1235, 1236]
+    first, second, third = (f"{measured(result, ACCURACY):.1f}" for result in drr)
+    yield f"` has {first}, {second} and {third} %, in the mean {told(drr)}, and forgets {told(drr, FORGETTING, 3)}"
+    yield f"with an LTR of {told(drr, REMEMBERING, 3)}"
+    row = next(line for line in paper_tables()["table-2"].rows if line[1] == "drr")
+    yield f"The paper has {row[2]}, {row[3]} and {row[4]}"
+    for replayed, sentence in ((256, "had {} % where"), (32, "the same with 32 had {}")):
+        earlier = runs(
+            "earlier/split_cifar100", "drr", f"method.replay_size={replayed}", "method.distillation=10", SLOTS
+        )
+        yield sentence.format(told(earlier[:1]))
+    averaged = runs("split_cifar100", "er_average", "backbone.initialisation=torch")
+    yield f"has {told(averaged)} and forgets {told(averaged, FORGETTING, 3)}"
+    first, second, third = (
+        f"{measured(mine, ACCURACY) - measured(other, ACCURACY):.1f}" for mine, other in zip(drr, averaged, strict=True)
+    )
+    yield f"` is above it on each of the three, by {first}, {second} and {third} points"
+    (likewise,) = runs("split_cifar100", "er_average", "backbone.initialisation=agem")
+    yield f"with the predecessors' initialisation {told([likewise])} on seed 1234"
+
+    yield f"has {told(runs('sampling', 'centroid'))} % where"
+    yield f"` has {told(runs('earlier/split_cifar100', 'er', 'backbone.precision=float32'))} ("
+    yield f"the paper has {printed('table-7', 'centroid')} and {printed('table-7', 'ring')}"
+
+    plain, distilled, across, whole = (
+        told(runs("ablation_margins", row)) for row in ("vanilla", "vanilla_cdl", "t0_0_c0_0", "t0_1_c0_01_cdl")
+    )
+    yield f"without margins: {plain} %, and {distilled} with the distillation"
+    yield f"Against all classes seen: {across} without margins and distillation, {whole} with both"
+
+
+def told_in_methods() -> Iterator[str]:
+    memory = (RESULTS / "memory_permuted_mnist.md").read_text()
+    kept = {
+        row: list(map(float, rest))
+        for row, *rest in re.findall(r"^\| (\w+)" + r" \| ([\d.]+)" * 7, memory, re.MULTILINE)
+    }
+    (_, _, samples_mdmt_r, features_mdmt_r, *_), (_, step, samples, features, *_) = kept["mdmt_r"], kept["drr"]
+    yield f"they take {features_mdmt_r:.1f} MB for MDMT-R and {features:.1f} with DRR's centroids"
+    yield f"the samples themselves take {samples_mdmt_r:.1f} and {samples:.1f} and a step {step:.1f}"
+    footprints = [result.footprint for result in ResultStore(RESULTS / "permuted_mnist" / "drr").results()]
+    least, most = (1e-6 * choose(each.features for each in footprints) for choose in (min, max))
+    (stored,) = {f"{1e-6 * each.samples:.1f}" for each in footprints}
+    yield f"DRR keeps {least:.1f} to {most:.1f} MB of features beside {stored} MB of samples"
+    bounded, free = (
+        runs("tuning/permuted_mnist", "drr", "method.distillation=10", f"selection.max_centroids={most}")
+        for most in (25, 2048)
+    )
+    yield f"A_3 on the tuning tasks was {told(bounded)} instead of {told(free)} %"
+    small, large = (runs("tuning/soft_gem/permuted_mnist", "soft_gem", f"method.epsilon={e}") for e in (0.01, 0.1))
+    yield f"{told(small)} % instead of {told(large)}"
+    published = [float(printed("table-2", row).split("±")[0]) for row in ("finetune", "ewc", "mas", "rwalk")]
+    yield f"({min(published):.1f} to {max(published):.1f} %)"
+    yield f"({told(runs('five_tasks/split_cifar100', 'mer'), LEARNED, 1)} % when a task is over"
+    strong, weak = (told(runs("tuning/turned", "der", f"method.logit_weight={w}"), digits=1) for w in (50, 5))
+    yield f"50 instead of 5 gave {strong} against {weak} %"
+
+
+def told_in_trials() -> Iterator[str]:
+    begun = "backbone.initialisation=agem"
+    several, single, reservoir = (
+        on_the_way("tuning/turned_12", "drr", begun, *settings)
+        for settings in (("selection.epsilon=4",), ("selection.epsilon=8",), ("selection=reservoir",))
+    )
+    averaged = on_the_way("tuning/turned_12", "er_average")
+    yield f"in the mean over A_4 to A_12 ({several} %;"
+    yield f"ε = 8 with a distillation of 10 has {single}, a reservoir {reservoir}"
+    yield f"and averaged replay {averaged})"
+    (plain,) = {on_the_way("tuning/initialisation", "er", f"backbone.initialisation={i}") for i in ("agem", "torch")}
+    yield f"both have {plain} %)"
+
+
+TOLD: dict[str, Callable[[], Iterator[str]]] = {
+    "README": told_in_the_readme,
+    "drr": told_in_drr,
+    "measured": told_in_measured,
+    "methods": told_in_methods,
+    "trials": told_in_trials,
+}

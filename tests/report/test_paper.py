@@ -200,7 +200,8 @@ def test_the_differences_of_a_size_are_told(tmp_path):
     assert "seeds 1234 instead of 1234-1238" in note
     assert made("table-6", tmp_path, "full").notes == ()
     (note,) = made("table-1", tmp_path, "cpu").notes
-    assert note == "permuted_mnist in size cpu: seeds 1234, 1235 instead of 1234-1238."
+    fewer = "stream.samples_per_task=1000 instead of the default (mer); seeds 1234, 1235 instead of 1234-1238."
+    assert note == f"permuted_mnist in size cpu: {fewer}"
 
 
 def test_joint_training_has_an_accuracy_only(tmp_path):

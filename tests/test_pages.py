@@ -192,15 +192,19 @@ def told_in_methods() -> Iterator[str]:
 
 
 def told_in_trials() -> Iterator[str]:
-    begun = "backbone.initialisation=agem"
-    several, single, reservoir = (
-        on_the_way("tuning/turned_12", "drr", begun, *settings)
-        for settings in (("selection.epsilon=4",), ("selection.epsilon=8",), ("selection=reservoir",))
+    several, single, reservoir, before = (
+        on_the_way("tuning/turned_12", "drr", f"backbone.initialisation={begun}", *settings)
+        for begun, *settings in (
+            ("agem", "selection.epsilon=4"),
+            ("agem", "selection.epsilon=8"),
+            ("agem", "selection=reservoir"),
+            ("torch", "selection=reservoir", "method.distillation=3"),
+        )
     )
     averaged = on_the_way("tuning/turned_12", "er_average")
-    yield f"in the mean over A_4 to A_12 ({several} %;"
-    yield f"ε = 8 with a distillation of 10 has {single}, a reservoir {reservoir}"
-    yield f"and averaged replay {averaged})"
+    yield f"in the mean over A_4 to A_12: {several} %, where ε = 8 with a distillation of 10 has {single}"
+    yield f"and a reservoir {reservoir}, with the same initialisation; a reservoir with torch's {before}"
+    yield f"averaged replay {averaged}"
     (plain,) = {on_the_way("tuning/initialisation", "er", f"backbone.initialisation={i}") for i in ("agem", "torch")}
     yield f"both have {plain} %)"
 

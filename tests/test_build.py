@@ -115,7 +115,7 @@ def test_a_class_of_another_kind_is_refused(kind: Kind):
 @pytest.mark.parametrize(
     ("kind", "name", "options"),
     [
-        ("methods", "finetune", {"steps_per_batch": 1, "average": None}),
+        ("methods", "finetune", {"steps_per_batch": 1, "average": None, "against": "task"}),
         ("methods", "er", {"steps_per_batch": 1, "average": None, "replay_size": 10, "weighting": "equal"}),
         ("methods", LAZY, {"steps_per_batch": 1, "average": None, "effort": 0.1}),
         ("backbones", "mlp", {"hidden": (256, 256), "initialisation": "torch"}),

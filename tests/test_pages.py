@@ -86,9 +86,9 @@ def on_the_way(folder: str, row: str, *settings: str) -> str:
     return f"{100 * np.mean([average_accuracy(result.accuracies, t) for t in range(3, len(result.accuracies))]):.1f}"
 
 
-def printed(table: str, row: str) -> str:
-    """A_T as the paper prints it."""
-    return next(line[2] for line in paper_tables()[table].rows if line[1] == row)
+def printed(table: str, row: str, column: int = 0) -> str:
+    """What the paper prints in a column of a row; the first is A_T."""
+    return next(cells[column] for _, name, *cells in paper_tables()[table].rows if name == row)
 
 
 def number(file: str, pattern: str) -> str:
@@ -137,8 +137,8 @@ def told_in_drr() -> Iterator[str]:
     first, second, third = (f"{measured(result, ACCURACY):.1f}" for result in drr)
     yield f"` has {first}, {second} and {third} %, in the mean {told(drr)}, and forgets {told(drr, FORGETTING, 3)}"
     yield f"with an LTR of {told(drr, REMEMBERING, 3)}"
-    row = next(line for line in paper_tables()["table-2"].rows if line[1] == "drr")
-    yield f"The paper has {row[2]}, {row[3]} and {row[4]}"
+    accuracy, forgetting, remembering = (printed("table-2", "drr", column) for column in range(3))
+    yield f"The paper has {accuracy}, {forgetting} and {remembering}"
     for replayed, sentence in ((256, "had {} % where"), (32, "the same with 32 had {}")):
         earlier = runs(
             "earlier/split_cifar100", "drr", f"method.replay_size={replayed}", "method.distillation=10", SLOTS

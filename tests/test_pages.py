@@ -161,9 +161,11 @@ def told_in_drr() -> Iterator[str]:
     yield f"with a reservoir in place of COS, ` has {told([kept_at_random])} %"
     yield f"and forgets {told([kept_at_random], FORGETTING, 3)} instead of {told(drr[:1], FORGETTING, 3)}"
 
-    yield f"has {told(runs('sampling', 'centroid'))} % where"
-    yield f"` has {told(runs('earlier/split_cifar100', 'er', 'backbone.precision=float32'))} ("
+    yield f"has {told(runs('sampling', 'centroid'))} % where ` has {told(runs('split_cifar100', 'er')[:1])} (seed 1234)"
     yield f"the paper has {printed('table-7', 'centroid')} and {printed('table-7', 'ring')}"
+    chosen = told(runs("earlier/sampling", "centroid"))
+    latest = told(runs("earlier/split_cifar100", "er", "backbone.precision=float32"))
+    yield f"it had {chosen} where ` had {latest}"
 
     plain, distilled, across, whole = (
         told(runs("ablation_margins", row)) for row in ("vanilla", "vanilla_cdl", "t0_0_c0_0", "t0_1_c0_01_cdl")

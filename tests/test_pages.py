@@ -206,7 +206,7 @@ def told_in_trials() -> Iterator[str]:
     several, single, reservoir, before = (
         on_the_way("tuning/turned_12", "drr", f"backbone.initialisation={begun}", *settings)
         for begun, *settings in (
-            ("agem", "selection.epsilon=4"),
+            ("agem", "selection.epsilon=4", "method.distillation=3"),
             ("agem", "selection.epsilon=8"),
             ("agem", "selection=reservoir"),
             ("torch", "selection=reservoir", "method.distillation=3"),

@@ -166,7 +166,7 @@ def told_in_drr() -> Iterator[str]:
     yield f"it had {chosen} where ` had {latest}"
 
     plain, distilled, across, whole = (
-        told(runs("ablation_margins", row)) for row in ("vanilla", "vanilla_cdl", "t0_0_c0_0", "t0_1_c0_01_cdl")
+        told(runs("earlier/ablation_margins", row)) for row in ("vanilla", "vanilla_cdl", "t0_0_c0_0", "t0_1_c0_01_cdl")
     )
     yield f"without margins: {plain} %, and {distilled} with the distillation"
     yield f"Against all classes seen: {across} without margins and distillation, {whole} with both"

@@ -101,7 +101,7 @@ def test_names_that_are_not_there_suggest_the_nearest():
         load_recipe("not/there.toml")
 
 
-def test_the_ablation_of_margins_has_the_papers_ten_rows():
+def test_the_ablation_of_margins_has_the_papers_ten_rows_and_drr():
     recipe = load_recipe("ablation_margins")
     options = [recipe.experiment(row).method.options for row in recipe.rows]
     found = [(o["task_margin"], o["class_margin"], o["distillation"] > 0, o["old_against"]) for o in options]
@@ -116,30 +116,25 @@ def test_the_ablation_of_margins_has_the_papers_ten_rows():
         (0.4, 0.05, False, "seen"),
         (0.4, 0.1, False, "seen"),
         (0.1, 0.01, True, "seen"),
+        (0.1, 0.01, True, "task"),
     ]
 
 
-def test_the_ablation_of_the_threshold_has_the_papers_seven_rows():
+def test_the_ablation_of_the_threshold_has_the_papers_seven_rows_and_that_of_drr():
     recipe = load_recipe("ablation_threshold")
     selections = [recipe.experiment(row).selection for row in recipe.rows]
-    assert [s.options.get("epsilon") for s in selections] == [None, 6.0, 6.5, 7.0, 7.5, 8.0, 8.5]
+    assert [s.options.get("epsilon") for s in selections] == [None, 6.0, 6.5, 7.0, 7.5, 8.0, 8.5, 4.0]
     assert selections[0].name == "ring"
 
 
-def test_the_ablations_share_the_papers_own_row_and_contrast_across_tasks_where_the_table_does_not():
-    drr = load_recipe("split_cifar100").experiment("drr")
-    margins = load_recipe("ablation_margins").experiment("t0_1_c0_01_cdl")
-    assert not differences(margins, load_recipe("ablation_threshold").experiment("epsilon_8_0"))
-    assert differences(margins, drr) == {
-        "method.old_against": ("seen", "task"),
-        "method.average": ("0.98", "0.99"),
-        "method.distillation": ("10", "3"),
-        "selection.per_class": ("13", "the default"),
-        "selection.epsilon": ("8", "4"),
-        "selection.fill_first": ("False", "True"),
-        "backbone.initialisation": ("torch", "agem"),
-        "lr": ("0.01", "0.03"),
-    }
+@pytest.mark.parametrize("size", ["full", "cpu"])
+def test_the_ablations_differ_from_drr_in_what_they_ablate_alone(size):
+    drr = load_recipe("split_cifar100").sized(size).experiment("drr")
+    margins, threshold = (load_recipe(f"ablation_{name}").sized(size) for name in ("margins", "threshold"))
+    assert not differences(margins.experiment("drr"), drr)
+    assert not differences(threshold.experiment("epsilon_4_0"), drr)
+    assert differences(margins.experiment("t0_1_c0_01_cdl"), drr) == {"method.old_against": ("seen", "task")}
+    assert differences(threshold.experiment("epsilon_8_0"), drr) == {"selection.epsilon": ("8", "4")}
 
 
 def test_a_method_of_all_rows_is_not_that_of_a_method_that_is_asked_for(tmp_path):

@@ -216,6 +216,13 @@ def told_in_trials() -> Iterator[str]:
     yield f"in the mean over A_4 to A_12: {several} %, where ε = 8 with a distillation of 10 has {single}"
     yield f"and a reservoir {reservoir}, with the same initialisation; a reservoir with torch's {before}"
     yield f"averaged replay {averaged}"
+    with_several = ("backbone.initialisation=agem", "selection.epsilon=4")
+    middle, strong, longer = (
+        on_the_way("tuning/turned_12", "drr", *with_several, f"method.distillation={weight}", f"method.average={average}")
+        for weight, average in ((5, 0.99), (10, 0.99), (5, 0.995))
+    )
+    yield f"5 has {middle} % and 10 has {strong}, where 3 has {several}"
+    yield f"forgets least when it counts how long (LTR) and has {longer}"
     (plain,) = {on_the_way("tuning/initialisation", "er", f"backbone.initialisation={i}") for i in ("agem", "torch")}
     yield f"both have {plain} %)"
 

@@ -165,6 +165,9 @@ def told_in_drr() -> Iterator[str]:
     latest = told(runs("earlier/split_cifar100", "er", "backbone.precision=float32"))
     yield f"it had {chosen} where ` had {latest}"
 
+    literal = runs("split_cifar100", "drr_literal")
+    yield f"On Split CIFAR it has {told(literal)} % and forgets {told(literal, FORGETTING, 3)}"
+
     plain, distilled, across, whole = (
         told(runs("earlier/ablation_margins", row)) for row in ("vanilla", "vanilla_cdl", "t0_0_c0_0", "t0_1_c0_01_cdl")
     )

@@ -159,7 +159,8 @@ def told_in_drr() -> Iterator[str]:
     yield f"with a reservoir in place of COS, ` has {told([kept_at_random])} %"
     yield f"and forgets {told([kept_at_random], FORGETTING, 3)} instead of {told(drr[:1], FORGETTING, 3)}"
 
-    yield f"has {told(runs('sampling', 'centroid'))} % where ` has {told(runs('split_cifar100', 'er')[:1])} (seed 1234)"
+    ring = runs("split_cifar100", "er", "selection=ring")[:1]
+    yield f"has {told(runs('sampling', 'centroid'))} % where ` has {told(ring)} (seed 1234)"
     yield f"the paper has {printed('table-7', 'centroid')} and {printed('table-7', 'ring')}"
     chosen = told(runs("earlier/sampling", "centroid"))
     latest = told(runs("earlier/split_cifar100", "er", "backbone.precision=float32"))
@@ -201,6 +202,8 @@ def told_in_methods() -> Iterator[str]:
     yield f"and after 17 tasks ({told(runs('split_cifar100', 'der'))} %)"
     both = told(runs("split_cifar100", "der_plus_plus"))
     yield f"{both} % after 17 tasks (seed 1234), where the paper has {printed('table-2', 'der')} for DER"
+    at_random = told(runs("split_cifar100", "er", "selection=reservoir"))
+    yield f"plain replay from a reservoir has {at_random} here, further from it (same seed)"
     strong, weak = (told(runs("tuning/turned", "der", f"method.logit_weight={w}"), digits=1) for w in (50, 5))
     yield f"50 instead of 5 gave {strong} against {weak} %"
 

@@ -120,7 +120,11 @@ def test_the_runs_nearest_the_asked_size_are_shown_and_configurations_never_mixe
 
 @pytest.mark.parametrize(
     ("size", "benchmark", "run"),
-    [("full", "split_cifar100", "drr"), ("full", "ablation_margins", "drr"), ("cpu", "ablation_threshold", "epsilon_4_0")],
+    [
+        ("full", "split_cifar100", "drr"),
+        ("full", "ablation_margins", "drr"),
+        ("cpu", "ablation_threshold", "epsilon_4_0"),
+    ],
 )
 def test_a_run_of_the_same_settings_counts_under_any_name(tmp_path, size, benchmark, run):
     store(tmp_path, benchmark, run, {1234: 0.1}, size=size)

@@ -36,6 +36,27 @@ def test_a_learner_saved_half_way_goes_on_to_the_same_bits(backbone: str | dict[
     assert torch.equal(restored.scores(x[0]), learner.scores(x[0]))
 
 
+@pytest.mark.parametrize("retrieval", names("retrievals"))
+@pytest.mark.parametrize("selection", names("selections"))
+def test_every_selection_and_retrieval_takes_a_backbone_in_bfloat16(selection: str, retrieval: str) -> None:
+    x = torch.randint(0, 256, (4, 6, *SHAPE), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
+    learner = Learner(
+        "er",
+        backbone={"name": "reduced_resnet18", "width": 8, "precision": "bfloat16"},
+        setting="task",
+        memory=9,
+        selection=selection,
+        retrieval=retrieval,
+        replay_size=4,
+    )
+    for step, images in enumerate(x):  # two batches a task, and the second finds memory full
+        learner.observe(images, torch.arange(6) % 3 + 3 * (step // 2), step // 2)
+        if step % 2:
+            learner.end_task()
+    assert learner.memory is not None
+    assert 6 <= len(learner.memory) <= 9  # where classes have shares, one each
+
+
 @pytest.mark.parametrize("name", HALVED)
 def test_in_bfloat16_the_features_are_those_of_float32_but_for_rounding(name: str) -> None:
     backbones = []

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from holdfast.backbones._base import Backbone
 from holdfast.backbones.mlp import Mlp
@@ -16,8 +16,7 @@ from holdfast.backbones.reduced_resnet18 import ReducedResnet18
 from holdfast.core.batch import Batch
 from holdfast.core.classes import Setting
 from holdfast.core.model import HeadKind, Model
-from holdfast.memory.selection import gradient_diversity
-from holdfast.memory.selection.gradient_diversity import SIMILARITY, GradientDiversity, cosines, gradients
+from holdfast.memory.selection.gradient_diversity import SIMILARITY, GradientDiversity, direction
 from holdfast.memory.storage import Memory
 
 from ...methods.small import small_batch, small_model
@@ -57,19 +56,23 @@ def by_class(classes: list[int], *, seed: int) -> Batch:
     return Batch(x, torch.tensor(classes), torch.zeros(len(classes), dtype=torch.int64))
 
 
-# Gradients.
+# Directions of gradients.
 
 backbones = pytest.mark.parametrize(
     ("make", "shape"),
-    [(partial(Mlp, hidden=(6, 5)), (4,)), (partial(ReducedResnet18, width=8), (3, 8, 8))],
-    ids=["mlp", "reduced_resnet18"],
+    [
+        (partial(Mlp, hidden=(6, 5)), (4,)),
+        (partial(ReducedResnet18, width=8), (3, 8, 8)),
+        (partial(ReducedResnet18, width=8, precision="bfloat16"), (3, 8, 8)),
+    ],
+    ids=["mlp", "reduced_resnet18", "bfloat16"],
 )
 
 
-def model_and_groups(
+def model_and_batch(
     make: Callable[[tuple[int, ...]], Backbone], shape: tuple[int, ...], setting: Setting, head: HeadKind = "linear"
-) -> tuple[Model, Tensor, Tensor, Tensor]:
-    """A model that has seen two tasks of two classes each, and three groups of two samples."""
+) -> tuple[Model, Batch]:
+    """A model that has seen two tasks of two classes each, and three samples."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         backbone = make(shape)
@@ -78,56 +81,51 @@ def model_and_groups(
         model.seen.announce([2 * task, 2 * task + 1], task)
     rng = torch.Generator().manual_seed(1)
     model.features(torch.randn(20, *shape, generator=rng))  # running averages other than at first
-    task = torch.tensor([[0, 1], [1, 1], [0, 0]])
-    return model, torch.randn(3, 2, *shape, generator=rng), 2 * task + torch.tensor([[0, 1], [1, 0], [1, 1]]), task
+    return model, Batch(torch.randn(3, *shape, generator=rng), torch.tensor([0, 3, 2]), torch.tensor([0, 1, 1]))
 
 
 @pytest.mark.parametrize("head", ["linear", "cosine"])
 @pytest.mark.parametrize("setting", ["task", "class"])
 @backbones
-def test_the_gradients_of_groups_are_those_of_autograd_one_by_one(
+def test_a_direction_is_that_of_the_gradient_with_the_statistics_of_predicting(
     make: Callable[[tuple[int, ...]], Backbone], shape: tuple[int, ...], setting: Setting, head: HeadKind
 ):
-    model, x, y, task = model_and_groups(make, shape, setting, head)
-    found = gradients(model, x, y, task)
-    flat = torch.cat([part.flatten(1) for part in found.values()], dim=1)
-    expected = torch.stack([gradient_by_autograd(model, Batch(*group)) for group in zip(x, y, task, strict=True)])
-    torch.testing.assert_close(flat, expected)
+    model, batch = model_and_batch(make, shape, setting, head)
+    expected = gradient_by_autograd(model, batch)
+    torch.testing.assert_close(direction(model, batch), expected / expected.norm())
 
 
 @backbones
-def test_taking_gradients_changes_nothing_in_the_model(
+def test_taking_a_direction_changes_nothing_in_the_model(
     make: Callable[[tuple[int, ...]], Backbone], shape: tuple[int, ...]
 ):
-    model, x, y, task = model_and_groups(make, shape, "task")
+    model, batch = model_and_batch(make, shape, "task")
     before = {name: value.clone() for name, value in model.state_dict().items() if isinstance(value, Tensor)}
-    gradients(model, x, y, task)
+    direction(model, batch)
     assert_same({name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}, before)
     assert all(module.training for module in model.modules())
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_weights_that_are_not_learned_have_no_gradient():
-    model, x, y, task = model_and_groups(partial(Mlp, hidden=(6,)), (4,), "class")
+def test_weights_that_are_not_learned_are_left_out():
+    model, batch = model_and_batch(partial(Mlp, hidden=(6,)), (4,), "class")
     model.backbone.requires_grad_(requires_grad=False)
-    assert set(gradients(model, x, y, task)) == {"head.weight", "head.bias"}
+    assert len(direction(model, batch)) == model.head.weight.numel() + len(model.head.bias)
 
 
-@settings(max_examples=30, deadline=None)
-@given(n=st.integers(1, 4), m=st.integers(1, 4), seed=st.integers(0, 999), scale=st.sampled_from([1e-12, 1.0, 1e6]))
-def test_cosines_are_those_of_the_flat_gradients_however_small(n: int, m: int, seed: int, scale: float):
-    rng = torch.Generator().manual_seed(seed)
-    left, right = (
-        {"a": scale * torch.randn(k, 2, 3, generator=rng), "b": scale * torch.randn(k, 4, generator=rng)}
-        for k in (n, m)
-    )
-    flat = [torch.cat([parts["a"].flatten(1), parts["b"]], dim=1) / scale for parts in (left, right)]
-    expected = nn.functional.cosine_similarity(flat[0][:, None], flat[1][None], dim=2)
-    torch.testing.assert_close(cosines(left, right), expected, rtol=1e-4, atol=1e-6)
+@pytest.mark.parametrize("size", [1e-12, 1e6])
+def test_a_direction_has_length_one_however_small_or_large_the_gradient(size: float):
+    model, batch = model_and_batch(partial(Mlp, hidden=(6,)), (4,), "class")
+    expected = direction(model, batch)
+    loss = model.loss
+    model.loss = lambda batch: size * loss(batch)  # type: ignore[method-assign]
+    torch.testing.assert_close(direction(model, batch), expected)
 
 
-def test_the_cosine_with_no_gradient_at_all_is_zero():
-    assert cosines({"a": torch.zeros(1, 3)}, {"a": torch.ones(2, 3)}).tolist() == [[0, 0]]
+def test_no_gradient_at_all_has_no_direction():
+    model, batch = model_and_batch(partial(Mlp, hidden=(6,)), (4,), "class")
+    model.loss = lambda _: 0 * model.head.weight.sum()  # type: ignore[method-assign]
+    assert not direction(model, batch).any()
 
 
 # Who stays.
@@ -197,19 +195,6 @@ def test_a_batch_like_those_stored_changes_nothing():
     offer(selection, memory, by_class([0, 0, 0, 0], seed=7), model)
     assert torch.equal(memory.x, before.x)
     assert torch.equal(memory.y, before.y)
-
-
-def test_gradients_taken_a_few_at_a_time_give_the_same_memory(monkeypatch: pytest.MonkeyPatch):
-    model, stored = small_model(), []
-    for max_numbers in (2**24, 1):
-        monkeypatch.setattr(gradient_diversity, "MAX_NUMBERS", max_numbers)
-        selection, memory = full_memory(model, 1)
-        for i in range(6):
-            offer(selection, memory, by_class([2, 1, 2], seed=i), model)
-        stored.append(memory)
-    assert 2 in stored[0].y.tolist()
-    assert torch.equal(stored[0].x, stored[1].x)
-    torch.testing.assert_close(stored[0].extra(SIMILARITY), stored[1].extra(SIMILARITY))
 
 
 @settings(max_examples=25, deadline=None)

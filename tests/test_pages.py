@@ -83,7 +83,12 @@ def told(results: list[Result], column: str = ACCURACY, digits: int = 2) -> str:
 def on_the_way(folder: str, row: str, *settings: str) -> str:
     """The mean over A_4 to A_T of one run, in per cent."""
     (result,) = runs(folder, row, *settings)
-    return f"{100 * np.mean([average_accuracy(result.accuracies, t) for t in range(3, len(result.accuracies))]):.1f}"
+    return f"{np.mean(trend(result)[3:]):.1f}"
+
+
+def trend(result: Result) -> list[float]:
+    """A_1 to A_T, in per cent."""
+    return [100 * average_accuracy(result.accuracies, t) for t in range(len(result.accuracies))]
 
 
 def printed(table: str, row: str, column: int = 0) -> str:
@@ -109,6 +114,10 @@ def told_in_measured() -> Iterator[str]:
     (table,) = make_figure(paper_figures()["figure-tsne"], stored_runs([RESULTS]), "cpu").tables
     drift = ", ".join(f"{row.label.removesuffix(' (Ours)')} {row.cells[-1].mean:.2f}" for row in table.rows)
     yield f"is what the paper calls drift: {drift}"
+    yield f"A-GEM is far below the paper's {printed('table-2', 'agem')}"
+    few, many = (trend(*runs(folder, "agem"))[:7] for folder in ("split_cifar100", "seven_tasks"))
+    yield f"it has {many[-1]:.1f} % with 256 where it has {few[-1]:.1f} with 32"
+    yield f"and {np.mean(many[1:]):.1f} against {np.mean(few[1:]):.1f} in the mean over A_2 to A_7"
     yield f"took {number('step.txt', r'ratio +([0-9.]+)')} times as long"
     yield f"took {number('step_resnet.txt', r'drr +([0-9.]+) times er')} times that of `"
     yield f"{number('step_256.txt', r'drr +([0-9.]+) times er')} times on the MLP"

@@ -48,6 +48,7 @@ class Memory(Stateful):
         self.filled = 0
         self.beside = 0  # bytes kept elsewhere for each slot
         self.rearranged = 0  # how often slots were given up here and not by a selection
+        self.rewritten = 0  # how often what stands beside samples was
 
     def __len__(self) -> int:
         return self.filled
@@ -139,6 +140,7 @@ class Memory(Stateful):
     def rewrite_extra(self, name: str, slots: Tensor, values: Tensor) -> None:
         """Put `values` (k, …) beside the samples in `slots` (k,) in the place of what stood there."""
         self.columns[_EXTRA + name][slots] = values
+        self.rewritten += 1
 
     def remove(self, slot: int) -> None:
         """Free a slot; the sample of the last filled slot moves there."""
@@ -189,7 +191,7 @@ class Memory(Stateful):
         whole = not columns or {"x", "y", "task"} <= set(columns)
         if not whole or any(len(column) != filled for column in columns.values()) or (filled and not columns):
             raise ValueError(f"the saved memory is not whole: its columns do not hold {filled} samples")
-        state = {"beside": 0} | state  # from before it was counted
+        state = {"beside": 0, "rewritten": 0} | state  # from before they were counted
         if not isinstance(state["beside"], int) or state["beside"] < 0:
             raise ValueError(f"the saved memory is not whole: {state['beside']} bytes beside each slot")
         bytes_per_slot = _bytes_per_sample(columns) + state["beside"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,6 +125,50 @@ def test_it_is_algorithm_1(seed: int, epsilon: float, per_class: int | None, siz
         torch.testing.assert_close(fast.centres[task, label][: len(centroids)], torch.stack(centroids))
         assert fast.counts[task, label] == slow.N[task, label]
     assert stored(memory) == slow.stored()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    epsilon=st.sampled_from([0.5, 1.0, 3.0]),
+    capacity=st.sampled_from([20, "1200 B"]),
+    per_class=st.sampled_from([None, 4]),
+)
+def test_who_stays_does_not_hang_on_what_was_worked_out_before(
+    seed: int, epsilon: float, capacity: int | str, per_class: int | None
+) -> None:
+    """A copy that knows nothing but what is saved decides alike.
+
+    With new classes, stored features taken anew, and slots given up for an extra that grows.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    memory, selection = Memory(capacity, seed=seed), Centroid(epsilon=epsilon, per_class=per_class)
+    for step in range(50):
+        y = torch.randint(1 + step // 5, (8,), generator=generator).tolist()
+        batch = batch_of(torch.randn(8, 2, generator=generator), y).with_extra(logits=torch.zeros(8, 1 + step // 12))
+        other_memory, other = Memory(capacity), Centroid(epsilon=epsilon, per_class=per_class)
+        other_memory.load_state_dict(memory.state_dict())
+        other.load_state_dict(selection.state_dict())
+        offer(selection, memory, batch)
+        offer(other, other_memory, batch)
+        assert stored(memory) == stored(other_memory)
+        if step % 10 == 9:
+            slots = torch.arange(0, len(memory), 2)
+            memory.rewrite_extra("feature", slots, memory.extra("feature")[slots] / 2)
+
+
+def test_a_state_that_is_loaded_puts_away_what_was_worked_out_before() -> None:
+    """Gone back to where a member was far away, a sample that is nearer takes its slot again."""
+    selection, memory = Centroid(epsilon=1000.0, per_class=2), Memory(4)
+    offer(selection, memory, batch_of(torch.tensor([[0.0], [200.0]]), [0, 0]))
+    earlier = copy.deepcopy(selection.state_dict()), copy.deepcopy(memory.state_dict())
+    for x in (99.0, 99.5, 99.6):
+        offer(selection, memory, batch_of(torch.tensor([[x]]), [0]))
+    assert max(memory.x.flatten().tolist()) < 100 < 2 * min(memory.x.flatten().tolist())
+    selection.load_state_dict(earlier[0])
+    memory.load_state_dict(earlier[1])
+    offer(selection, memory, batch_of(torch.tensor([[60.0]]), [0]))
+    assert 60.0 in memory.x.flatten().tolist()
 
 
 def test_a_far_sample_opens_a_centroid_and_a_near_one_moves_it() -> None:

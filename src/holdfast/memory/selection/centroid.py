@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -10,10 +11,12 @@ from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
+from holdfast.core.state import State
 from holdfast.memory.selection._base import Key, Selection, keys_of, place, slots_by_key
 from holdfast.memory.storage import Memory
 
 FEATURE, OWNER = "feature", "centroid"  # what is kept beside a sample
+ROUNDING = 1.001  # two lengths that are further apart than this are so however they were worked out
 Array = NDArray[Any]
 
 
@@ -36,6 +39,8 @@ class Centroid(Selection):
             None for no bound. In a memory that counts bytes, theirs count, and there are no more of them than slots.
     """
 
+    derived: ClassVar[frozenset[str]] = frozenset({"_reach", "_changes"})
+
     epsilon: float = 8.0
     per_class: int | None = None
     fill_first: bool = False
@@ -51,6 +56,9 @@ class Centroid(Selection):
     squares: dict[Key, float] = field(default_factory=dict, init=False)
     slots_by_key: dict[Key, list[int]] = field(default_factory=dict, init=False)
     rearranged: int = field(default_factory=int, init=False)  # of memory, when last seen
+    # No member of a centroid is farther from it than this; what comes from farther away is turned away by it alone.
+    _reach: dict[Key, dict[int, float]] = field(default_factory=dict, init=False)
+    _changes: int = field(default_factory=int, init=False)  # of memory not made here, when last seen
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0:
@@ -72,6 +80,9 @@ class Centroid(Selection):
         if memory.rearranged != self.rearranged:
             self._look_again(memory)
             self._bring_centroids_down(memory)
+        if (changes := memory.rearranged + memory.rewritten) != self._changes:
+            self._changes = changes
+            self._reach.clear()
         uniform = torch.rand(len(batch), generator=memory.rng, dtype=torch.float64).tolist()
         # On arrays as small as these NumPy is several times faster. On a CPU these are the columns themselves.
         features: Array = batch.extra[FEATURE].cpu().numpy()
@@ -85,14 +96,15 @@ class Centroid(Selection):
             f = features[row]
             self.counts.setdefault(key, [])
             share = self.share(memory)
-            i = owner_by_row[row] = self._assign(key, f, self._most_centroids(memory))
+            i, distance = self._assign(key, f, self._most_centroids(memory))
+            owner_by_row[row] = i
             slots = self.slots_by_key.setdefault(key, [])
             drawn = uniform[row] < self.counts[key][i] / self.seen[key]
             if not drawn and not (self.fill_first and len(slots) < share):
                 continue
             slot: int | None
             if len(slots) >= share:
-                slot = self._victim(key, i, f, stored, owners)
+                slot = self._victim(key, i, f, distance, stored, owners)
             elif n_filled < memory.capacity:
                 slot, n_filled = n_filled, n_filled + 1
                 slots.append(slot)
@@ -108,6 +120,11 @@ class Centroid(Selection):
         if len(self.counts) > n_classes:
             self._trim(memory)
             self._bring_centroids_down(memory)
+            self._reach.clear()
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self._reach.clear()
 
     def share(self, memory: Memory) -> int:
         """Slots of each class: m / |C|, or the fixed number."""
@@ -130,21 +147,28 @@ class Centroid(Selection):
             return self.max_centroids
         return min(self._equal_part(memory), self.max_centroids or memory.capacity)
 
-    def _assign(self, key: Key, f: Array, most: int | None) -> int:
-        """The centroid of a sample with features f (d,): moved for it, or opened if the class has not `most` yet."""
+    def _assign(self, key: Key, f: Array, most: int | None) -> tuple[int, float]:
+        """The centroid of a sample with features f (d,), moved for it, or opened if the class has not `most` yet.
+
+        And how far the sample is from it then.
+        """
         counts = self.counts[key]
         self.seen[key] = self.seen.get(key, 0) + 1
         epsilon = self.epsilon * self._spread(key, f) if self.relative else self.epsilon
         if counts:
             centres: Array = self.centres[key].numpy()
-            distances = _norms(centres[: len(counts)] - f)
-            i = int(distances.argmin())
-            if distances[i] <= epsilon or (most is not None and len(counts) >= most):
-                centres[i] = (counts[i] * centres[i] + f) / (counts[i] + 1)
-                counts[i] += 1
-                return i
+            squares = _squares(centres[: len(counts)] - f)
+            i = int(squares.argmin())
+            distance = math.sqrt(squares[i])
+            if distance <= epsilon or (most is not None and len(counts) >= most):
+                n = counts[i] + 1
+                centres[i] = (counts[i] * centres[i] + f) / n
+                counts[i] = n
+                if i in (reach := self._reach.get(key, {})):
+                    reach[i] += distance / n  # as far as it has moved
+                return i, distance * (1 - 1 / n)
         self._open(key, f, most)
-        return len(counts) - 1
+        return len(counts) - 1, 0.0
 
     def _open(self, key: Key, f: Array, most: int | None) -> None:
         counts = self.counts[key]
@@ -175,8 +199,15 @@ class Centroid(Selection):
         rivals = slots[owners[slots] == i]
         return int(rivals[_norms(stored[rivals] - self.centres[key].numpy()[i]).argmax()])
 
-    def _victim(self, key: Key, i: int, f: Array, stored: Array, owners: Array) -> int | None:
-        """The slot of the member of centroid i that is farthest from it; None if that is the newcomer f itself."""
+    def _victim(self, key: Key, i: int, f: Array, distance: float, stored: Array, owners: Array) -> int | None:
+        """The slot of the member of centroid i that is farthest from it; None if that is the newcomer f itself.
+
+        Args:
+            distance: of the newcomer from its centroid.
+        """
+        reach = self._reach.setdefault(key, {})
+        if distance > ROUNDING * reach.get(i, math.inf):
+            return None
         rivals = np.array(self.slots_by_key[key])
         if len(self.counts[key]) > 1:
             rivals = rivals[owners.take(rivals) == i]
@@ -187,12 +218,14 @@ class Centroid(Selection):
         offsets -= centre
         distances = _norms(offsets)
         farthest = distances.argmax()
+        reach[i] = float(distances[farthest])
         return int(rivals[farthest]) if _norms(f - centre) < distances[farthest] else None
 
     def _farthest(self, key: Key, stored: Array, owners: Array) -> int:
-        """The slot of a class whose stored features are farthest from their own centroid."""
+        """The slot of a class whose stored features are farthest from their own centroid, to be given up."""
         slots = self.slots_by_key[key]
         centres: Array = self.centres[key].numpy()
+        self._reach.pop(key, None)  # a centroid may be left without a member, and the class with room for any
         return slots[int(_norms(stored[slots] - centres[owners[slots]]).argmax())]
 
     def _taken_from_the_largest(self, stored: Array, owners: Array) -> int:
@@ -242,7 +275,13 @@ class Centroid(Selection):
         self.rearranged = memory.rearranged
 
 
+def _squares(rows: Array) -> Array:
+    """(…) the squared length of each row (…, d)."""
+    squares: Array = np.vecdot(rows, rows)
+    return squares
+
+
 def _norms(rows: Array) -> Array:
     """(…) the length of each row (…, d)."""
-    norms: Array = np.sqrt(np.vecdot(rows, rows))
+    norms: Array = np.sqrt(_squares(rows))
     return norms

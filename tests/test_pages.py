@@ -191,6 +191,9 @@ def told_in_drr() -> Iterator[str]:
     yield f"gains {own_distilled - own:.1f} points there and {seen_both - seen_margins:.1f} here"
     yield f"costs {both - seen_both:.1f} points with both and {own - seen:.1f} without"
 
+    wide = [measured(*runs("ablation_margins", f"t0_4_c{margin}"), ACCURACY) for margin in ("0_01", "0_05", "0_1")]
+    yield f"takes the figure down to {min(wide):.2f} to {max(wide):.2f} %"
+
     without, single = (told(runs("ablation_threshold", row)) for row in ("ring", "epsilon_8_0"))
     yield f"in place of COS ` has {without} %, with the paper's ε of 8 it has {single}, with its own of 4 {both:.2f}"
     yield f"the paper has {printed('table-6', 'ring')} and, for 8, {printed('table-6', 'epsilon_8_0')}"

@@ -26,7 +26,7 @@ from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.checkpoint import CorruptCheckpoint, read_checkpoint, write_checkpoint
 from holdfast.core.classes import learns_by_task, predicts_by_task
 from holdfast.core.drift import moved
-from holdfast.core.model import PREDICT_SIZE, keeping_statistics
+from holdfast.core.model import keeping_statistics
 from holdfast.core.state import State, Stateful
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Method, ReplayMethod
@@ -150,12 +150,10 @@ class Learner(Stateful):
             raise RuntimeError("nothing was learned yet: call observe(x, y) first")
         inputs = self._checked_inputs(x)
         tasks = self._checked_tasks(task, len(inputs), learning=False).to(self.device)
+        size = self.method.model.part_size(inputs)
         with self.method.settled():
-            parts = [
-                self.method.scores(inputs[i : i + PREDICT_SIZE].to(self.device), tasks[i : i + PREDICT_SIZE])
-                for i in range(0, len(inputs), PREDICT_SIZE)
-            ]
-        return torch.cat(parts)
+            parts = zip(torch.split(inputs, size), torch.split(tasks, size), strict=True)
+            return torch.cat([self.method.scores(x.to(self.device), task) for x, task in parts])
 
     def features(self, x: Array) -> Tensor:
         """(n, n_features) what the backbone makes of inputs, as when predicting."""

@@ -224,6 +224,21 @@ def test_embedding_gives_the_features_however_many_samples_there_are(n: int):
         torch.testing.assert_close(model.embed(x), model.eval().features(x))
 
 
+@pytest.mark.parametrize(("shape", "largest"), [((3,), PREDICT_SIZE), ((3, 84, 84), 24), ((3, 224, 224), 4)])
+def test_large_inputs_go_through_the_backbone_in_smaller_parts(shape: tuple[int, ...], largest: int):
+    sizes = []
+
+    class Mean(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(x))
+            return x.flatten(1).mean(dim=1, keepdim=True)
+
+    model = Model(Mean(), n_features=1, n_classes=2, setting="free")
+    x = random(2 * largest + 1, *shape)
+    torch.testing.assert_close(model.embed(x), x.flatten(1).mean(dim=1, keepdim=True))
+    assert sizes == [largest, largest, 1]
+
+
 def test_embedding_changes_no_statistics_draws_nothing_and_keeps_no_gradient():
     model = Model(normalised(), n_features=4, n_classes=2, setting="free")
     model(random(8, 3))

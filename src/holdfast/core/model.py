@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -14,7 +15,8 @@ from holdfast.core.batch import Batch
 from holdfast.core.classes import SeenClasses, Setting
 
 HeadKind = Literal["linear", "cosine"]
-PREDICT_SIZE = 128  # samples scored or embedded at once: more would leave a processor's cache
+PREDICT_SIZE = 128  # samples scored or embedded at once, at most
+CACHED_NUMBERS = 2**19  # of inputs at once on a CPU: what flows through a network of larger ones leaves its cache
 
 
 class Head(nn.Module):
@@ -143,7 +145,13 @@ class Model(nn.Module):
     def embed(self, x: Tensor) -> Tensor:
         """(n, n_features) features without gradient, as when predicting: no batch statistics change."""
         with predicting(self):
-            return torch.cat([self.features(part.to(self.device)) for part in torch.split(x, PREDICT_SIZE)])
+            return torch.cat([self.features(part.to(self.device)) for part in torch.split(x, self.part_size(x))])
+
+    def part_size(self, x: Tensor) -> int:
+        """How many of the inputs (n, …) are scored or embedded at once; large ones in small parts are faster on a CPU."""
+        if self.device.type != "cpu":
+            return PREDICT_SIZE
+        return min(PREDICT_SIZE, max(4, CACHED_NUMBERS // math.prod(x.shape[1:])))
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"seen": self.seen.state_dict(), "rng": self.head.rng.get_state()}

@@ -84,6 +84,22 @@ def test_json_is_one_document_and_nothing_else(holdfast):
     assert [entry["experiment"]["row"] for entry in compared] == ["finetune", "er", "drr"]
 
 
+@pytest.mark.parametrize(("command", "which"), [("run", "--method"), ("compare", "--methods"), ("sweep", "--methods")])
+def test_a_size_is_that_of_the_papers_tables(command, which, tmp_path, holdfast):
+    (tmp_path / "mine.toml").write_text("""
+        stream = { name = "permuted_digits", n_tasks = 2, samples_per_task = 50 }
+        setting = "domain"
+        memory = 40
+        cpu = { memory = 20 }
+        rows.er = {}
+    """)
+    document = json.loads(holdfast(command, "mine.toml", which, "er", "--size", "cpu", "--json").stdout)
+    results = document["results"] if command == "sweep" else document if command == "compare" else [document]
+    assert [result["experiment"]["memory"] for result in results] == [20]
+    wrong = holdfast(command, "mine.toml", which, "er", "--size", "cpi")
+    assert (wrong.returncode, "did you mean 'cpu'" in wrong.stderr) == (2, True)
+
+
 def test_show_prints_one_run_whole_and_many_as_a_table(tmp_path, holdfast):
     holdfast("compare", "permuted_digits", "--seeds", "1,2", *SMALL)
     many = holdfast("show", "runs").stdout

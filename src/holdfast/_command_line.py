@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.box import SIMPLE
@@ -19,7 +19,7 @@ from rich.table import Table
 from holdfast.build import Unknown
 from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.experiments.experiment import Experiment
-from holdfast.experiments.recipes import Recipe, parse_changes
+from holdfast.experiments.recipes import Recipe, Size, load_recipe, parse_changes
 from holdfast.experiments.results import Refused, Result
 from holdfast.experiments.run import Interrupted
 from holdfast.experiments.tables import comparison
@@ -35,6 +35,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name or TOML file, or a stream's name.")]
 Methods = Annotated[str, typer.Option(help="Rows or methods, with commas between; else those of the recipe.")]
 Seeds = Annotated[str, typer.Option(help="With commas between, or a range as 1234-1238.")]
+SizeName = Annotated[str, typer.Option("--size", help="cpu (what one machine can run) or full.")]
 OutFolder = Annotated[Path, typer.Option("--out", help="The folder that results go to.")]
 Data = Annotated[Path | None, typer.Option(help="Where the data sets are; else HOLDFAST_DATA.")]
 Changes = Annotated[list[str] | None, typer.Option("--set", help="A change, as method.replay_size=64 or lr=0.1.")]
@@ -46,6 +47,11 @@ Every = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints."
 Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is there and begin anew.")]
 Keep = Annotated[bool, typer.Option("--record", help="Keep features and memory, which a report then shows.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+def sized_recipe(name: str, size: str) -> Recipe:
+    """The recipe of a name or file, in a size."""
+    return load_recipe(name).sized(cast(Size, size))
 
 
 def all_changes(texts: list[str] | None, tasks: str | None, n_tasks: int | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from holdfast._command_line import FAILURES, Data, Device, OutFolder, Threads
+from holdfast._command_line import FAILURES, Data, Device, OutFolder, SizeName, Threads
 from holdfast._running import run_all
 from holdfast._sweeping import run_at_once
 from holdfast.build import Unknown, check_name
@@ -43,7 +43,7 @@ def paper_command(
     ] = None,
     stored: Annotated[Path | None, typer.Option("--from", help="Read results here, not from --out.")] = None,
     out_folder: OutFolder = Path("runs"),
-    size: Annotated[str, typer.Option(help="cpu (what one machine can run) or full.")] = "cpu",
+    size: SizeName = "cpu",
     style: Annotated[str, typer.Option("--format", help=", ".join(FORMATS) + " (figures only).")] = "terminal",
     to: Annotated[Path | None, typer.Option(help="Write into this file instead of printing.")] = None,
     only_verdicts: Annotated[

@@ -19,6 +19,7 @@ from holdfast._command_line import (
     OutFolder,
     RecipeName,
     Seeds,
+    SizeName,
     Subset,
     all_changes,
     all_experiments,
@@ -27,9 +28,9 @@ from holdfast._command_line import (
     err,
     out,
     print_json,
+    sized_recipe,
 )
 from holdfast._sweeping import run_at_once
-from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import How
 from holdfast.experiments.sweep import Failure
@@ -42,6 +43,7 @@ def sweep_command(
     recipe: RecipeName,
     methods: Methods = "",
     seeds: Seeds = "1234",
+    size: SizeName = "full",
     changes: Changes = None,
     tasks: Subset = None,
     n_tasks: NTasks = None,
@@ -55,7 +57,7 @@ def sweep_command(
     as_json: Json = False,
 ) -> None:
     """Learn one stream with several methods and seeds at once, and print a table; started again, it goes on."""
-    loaded = load_recipe(recipe)
+    loaded = sized_recipe(recipe, size)
     experiments = all_experiments(loaded, methods, seeds, all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
     how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)

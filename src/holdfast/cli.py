@@ -27,6 +27,7 @@ from holdfast._command_line import (
     OutFolder,
     RecipeName,
     Seeds,
+    SizeName,
     Subset,
     Threads,
     all_changes,
@@ -36,6 +37,7 @@ from holdfast._command_line import (
     err,
     out,
     print_json,
+    sized_recipe,
     text_table,
 )
 from holdfast._running import run_all
@@ -62,6 +64,7 @@ def run_command(
     recipe: RecipeName,
     method: Annotated[str, typer.Option(help="A row of the recipe, or any method.")] = "er",
     seed: Annotated[int | None, typer.Option(help="Of data order, weights and memory.")] = None,
+    size: SizeName = "full",
     changes: Changes = None,
     tasks: Subset = None,
     n_tasks: NTasks = None,
@@ -76,7 +79,7 @@ def run_command(
 ) -> None:
     """Learn one stream with one method; a run that was killed goes on where it was."""
     torch.set_num_threads(threads)
-    experiment = load_recipe(recipe).experiment(method, seed=seed, changes=all_changes(changes, tasks, n_tasks))
+    experiment = sized_recipe(recipe, size).experiment(method, seed=seed, changes=all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
     how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)
     (result,) = run_all([experiment], store, fresh=fresh, quiet=as_json, **how)
@@ -92,6 +95,7 @@ def compare(
     recipe: RecipeName = "permuted_digits",
     methods: Methods = "",
     seeds: Seeds = "1234",
+    size: SizeName = "full",
     changes: Changes = None,
     tasks: Subset = None,
     n_tasks: NTasks = None,
@@ -106,7 +110,7 @@ def compare(
 ) -> None:
     """Learn one stream with several methods and seeds, and print a table."""
     torch.set_num_threads(threads)
-    loaded = load_recipe(recipe)
+    loaded = sized_recipe(recipe, size)
     experiments = all_experiments(loaded, methods, seeds, all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
     how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)

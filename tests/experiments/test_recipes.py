@@ -174,6 +174,18 @@ def test_a_size_changes_fields_of_all_rows_and_options_where_the_method_has_them
     assert cpu.experiment("er").row == full.experiment("er").row == "er"
 
 
+def test_a_size_changes_methods_without_a_row_too(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(SIZED)
+    full, cpu = load_recipe(str(path)).sized("full"), load_recipe(str(path)).sized("cpu")
+    assert (cpu.experiment("agem").method.options, cpu.experiment("agem").memory) == ({"replay_size": 8}, 50)
+    assert (cpu.experiment("ewc").method.options, cpu.experiment("ewc").memory) == ({}, 50)
+    assert (full.experiment("agem").method.options, full.experiment("agem").memory) == (
+        {},
+        full.experiment("few").memory,
+    )
+
+
 def test_a_recipe_without_sizes_is_the_same_in_all():
     recipe = load_recipe("split_digits")
     assert recipe.sized("cpu") == recipe.sized("full") == recipe

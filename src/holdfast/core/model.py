@@ -148,7 +148,7 @@ class Model(nn.Module):
             return torch.cat([self.features(part.to(self.device)) for part in torch.split(x, self.part_size(x))])
 
     def part_size(self, x: Tensor) -> int:
-        """How many of the inputs (n, …) are scored or embedded at once; large ones in small parts are faster on a CPU."""
+        """How many of the inputs (n, …) are scored or embedded at once; of large ones few, which is faster on a CPU."""
         if self.device.type != "cpu":
             return PREDICT_SIZE
         return min(PREDICT_SIZE, max(4, CACHED_NUMBERS // math.prod(x.shape[1:])))

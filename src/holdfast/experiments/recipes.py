@@ -28,6 +28,7 @@ class Recipe:
         seeds: those that a whole table takes.
         cpu: what a size that one machine can run changes, as a row does; `seeds` and `rows` of its own may be in it. Or
             `recipe`, the name of another that stands for this one in that size.
+        of_any: what the size that was chosen changes in methods without a row of their own.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Recipe:
     compare: tuple[str, ...]
     seeds: tuple[int, ...] = (1234,)
     cpu: dict[str, Any] = field(default_factory=dict)
+    of_any: dict[str, Any] = field(default_factory=dict)
 
     def sized(self, size: Size) -> Recipe:
         """The recipe in a size: `full` as it stands, `cpu` with what its table `cpu` changes in every row.
@@ -55,12 +57,12 @@ class Recipe:
         taken: set[str] = set()
         for row, fields in self.rows.items():
             method = fields.get("method", self.common.get("method", row))
-            changed = {name: value for name, value in changes.items() if _takes(method, name)}
+            changed = _taken(method, changes)
             taken |= changed.keys()
             rows[row] = {**fields, **changed, **own.get(row, {})}
         if missed := changes.keys() - taken:
             raise Unknown(f"[cpu] of '{self.name}' changes {', '.join(sorted(missed))}, which no row of it has")
-        return replace(self, rows=rows, seeds=tuple(seeds), cpu={})
+        return replace(self, rows=rows, seeds=tuple(seeds), cpu={}, of_any=changes)
 
     def _stand_in(self, size: Size) -> Recipe:
         """The recipe that [cpu] names, with the seeds that it says."""
@@ -85,7 +87,8 @@ class Recipe:
         settings = {"benchmark": self.name, "row": row.rpartition(":")[2], "method": row, **self.common}
         if row not in self.rows:
             settings["method"] = row
-        for name, value in self.rows.get(row, {}).items():
+        fields = self.rows[row] if row in self.rows else _taken(row, self.of_any)
+        for name, value in fields.items():
             settings = _changed(settings, name if name in Experiment.model_fields else f"method.{name}", value)
         for name, value in (changes or {}).items():
             settings = _changed(settings, name, value)
@@ -146,6 +149,10 @@ def parse_changes(texts: list[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             changes[name] = value
     return changes
+
+
+def _taken(method: Any, changes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in changes.items() if _takes(method, name)}
 
 
 def _takes(given: Any, name: str) -> bool:

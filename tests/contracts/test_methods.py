@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,19 @@ def test_it_learns_a_toy_stream_and_when_saved_goes_on_to_the_same_bits(
     test = last.test[:]
     predicted = learner.predict(test.x, last.id if setting == "task" else None)
     assert (predicted == test.y).double().mean() > 0.9
+
+
+@pytest.mark.parametrize("method", [*names("methods"), {"name": "drr", "classifier": "memory"}], ids=str)
+def test_a_method_in_use_that_goes_back_to_an_earlier_state_scores_as_it_did_then(method: str | dict[str, Any]) -> None:
+    learner = Learner(method, setting="class", memory=30, lr=0.05, backbone={"name": "mlp", "hidden": [16]})
+    batches = toy_batches("class")
+    for x, y, task in batches[:20]:
+        learner.observe(x, y, task)
+    earlier, scores = copy.deepcopy(learner.method.state_dict()), learner.scores(batches[0][0])
+    learner.observe(*batches[20])
+    assert not torch.equal(learner.scores(batches[0][0]), scores)
+    learner.method.load_state_dict(earlier)
+    assert torch.equal(learner.scores(batches[0][0]), scores)
 
 
 @each_setting

@@ -1,6 +1,6 @@
 import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -160,3 +160,23 @@ def test_nothing_but_an_option_may_be_missing(name: str):
     del saved[name]
     with pytest.raises(ValueError, match=rf"missing \['{name}'\]"):
         Grown(Counter(4)).load_state_dict(saved)
+
+
+@dataclass(eq=False)
+class Remembering(Stateful):
+    """Keeps what it has worked out until its numbers change."""
+
+    derived: ClassVar[frozenset[str]] = frozenset({"total", "parts"})
+
+    numbers: list[int]
+    total: int | None = field(default=None, init=False)
+    parts: list[int] = field(default_factory=list, init=False)
+
+
+def test_what_was_worked_out_before_is_worked_out_anew_after_a_state_is_loaded():
+    used = Remembering([1, 2])
+    used.total, parts = 3, used.parts
+    parts.append(1)
+    assert set(used.state_dict()) == {"numbers"}
+    used.load_state_dict(Remembering([5]).state_dict())
+    assert (used.numbers, used.total, used.parts) == ([5], None, [])

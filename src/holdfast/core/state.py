@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -17,8 +17,8 @@ class Stateful:
 
     Attributes that are themselves Stateful, modules, optimisers or generators are restored in place, so
     that references to them stay valid; everything else is replaced by what was saved. What can be worked out again
-    from the rest is named in `derived` and left out. An option of a dataclass that was not there yet when the state was
-    saved stays as the object was built with it.
+    from the rest is named in `derived` and left out; fields of a dataclass among it begin anew. An option of a
+    dataclass that was not there yet when the state was saved stays as the object was built with it.
     """
 
     derived: ClassVar[frozenset[str]] = frozenset()
@@ -40,6 +40,8 @@ class Stateful:
             )
         for name, saved in state.items():
             object.__setattr__(self, name, _restored(current[name], saved, f"{type(self).__name__}.{name}"))
+        for name, first in _first_values(self).items():
+            object.__setattr__(self, name, first)
 
 
 def _options(stateful: Stateful) -> set[str]:
@@ -47,6 +49,14 @@ def _options(stateful: Stateful) -> set[str]:
     if not is_dataclass(stateful):
         return set()
     return {f.name for f in fields(stateful) if f.init and isinstance(getattr(stateful, f.name), Plain)}
+
+
+def _first_values(stateful: Stateful) -> dict[str, Any]:
+    """What the derived fields of a dataclass are when it is built."""
+    if not is_dataclass(stateful):
+        return {}
+    derived = [f for f in fields(stateful) if f.name in stateful.derived]
+    return {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in derived}
 
 
 def _saved(value: Any, path: str) -> Any:

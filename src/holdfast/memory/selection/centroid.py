@@ -11,7 +11,6 @@ from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
-from holdfast.core.state import State
 from holdfast.memory.selection._base import Key, Selection, keys_of, place, slots_by_key
 from holdfast.memory.storage import Memory
 
@@ -121,10 +120,6 @@ class Centroid(Selection):
             self._trim(memory)
             self._bring_centroids_down(memory)
             self._reach.clear()
-
-    def load_state_dict(self, state: State) -> None:
-        super().load_state_dict(state)
-        self._reach.clear()
 
     def share(self, memory: Memory) -> int:
         """Slots of each class: m / |C|, or the fixed number."""

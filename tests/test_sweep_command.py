@@ -21,7 +21,7 @@ from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.record import RECORD
 from holdfast.experiments.results import Busy, ResultStore
 from holdfast.experiments.run import CHECKPOINT, Moment
-from holdfast.experiments.sweep import Job
+from holdfast.experiments.sweep import Job, SweepReport
 
 from . import test_cli
 from .experiments.gated import Gated, at_gate, open_gate, wait_for
@@ -86,6 +86,30 @@ def test_a_sweep_goes_on_beside_failed_runs_and_names_them_at_the_end(gate, hold
     assert "mine er seed 1234: finished before, skipped" in again.stdout
     assert "A_T (%)" in again.stdout
     assert again.stdout.strip().splitlines()[-1] == "written to runs/mine"
+
+
+def test_a_sweep_takes_all_rows_and_seeds_of_the_recipe_unless_told_otherwise(tmp_path, holdfast, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "holdfast._sweep_command.run_at_once",
+        lambda experiments, *_, **__: asked.extend((e.row, e.seed) for e in experiments) or SweepReport([], [], 0),
+    )
+    (tmp_path / "mine.toml").write_text("""
+        stream = "split_digits"
+        compare = ["er"]
+        seeds = [3, 5, 8]
+        cpu = { seeds = [3, 5] }
+        rows.er = {}
+        rows.drr = {}
+    """)
+    holdfast("sweep", "mine.toml")
+    assert asked == [(row, seed) for seed in (3, 5, 8) for row in ("er", "drr")]
+    asked.clear()
+    holdfast("sweep", "mine.toml", "--size", "cpu", "--methods", "drr")
+    assert asked == [("drr", 3), ("drr", 5)]
+    asked.clear()
+    holdfast("sweep", "mine.toml", "--seeds", "1-2", "--methods", "drr, er_ace")
+    assert asked == [("drr", 1), ("er_ace", 1), ("drr", 2), ("er_ace", 2)]
 
 
 def test_a_signal_to_all_processes_ends_cleanly_with_the_command_that_goes_on(tmp_path, gate, holdfast):

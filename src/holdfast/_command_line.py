@@ -7,7 +7,7 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -33,8 +33,10 @@ out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty()
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name or TOML file, or a stream's name.")]
-Methods = Annotated[str, typer.Option(help="Rows or methods, with commas between; else those of the recipe.")]
+Methods = Annotated[str, typer.Option(help="Rows or methods, with commas between; else those that the recipe names.")]
+AllMethods = Annotated[str, typer.Option("--methods", help="Rows or methods, with commas between; else all rows.")]
 Seeds = Annotated[str, typer.Option(help="With commas between, or a range as 1234-1238.")]
+AllSeeds = Annotated[str, typer.Option("--seeds", help="As 1234,1235 or 1234-1238; else all of the recipe.")]
 SizeName = Annotated[str, typer.Option("--size", help="cpu (what one machine can run) or full.")]
 OutFolder = Annotated[Path, typer.Option("--out", help="The folder that results go to.")]
 Data = Annotated[Path | None, typer.Option(help="Where the data sets are; else HOLDFAST_DATA.")]
@@ -64,13 +66,15 @@ def all_changes(texts: list[str] | None, tasks: str | None, n_tasks: int | None)
     return changes
 
 
-def all_experiments(recipe: Recipe, methods: str, seeds: str, changes: dict[str, Any]) -> list[Experiment]:
-    """The rows of a recipe, or those in `methods`, with each of the seeds."""
-    rows = methods.split(",") if methods else recipe.compare
-    return [recipe.experiment(row.strip(), seed=seed, changes=changes) for seed in _seeds(seeds) for row in rows]
+def all_experiments(
+    recipe: Recipe, rows: Iterable[str], seeds: Iterable[int], changes: dict[str, Any]
+) -> list[Experiment]:
+    """Each row with each of the seeds."""
+    return [recipe.experiment(row.strip(), seed=seed, changes=changes) for seed in seeds for row in rows]
 
 
-def _seeds(text: str) -> list[int]:
+def parse_seeds(text: str) -> list[int]:
+    """Seeds written as 1234, 1234,1235 or 1234-1238."""
     try:
         if "-" in text:
             first, last = map(int, text.split("-"))

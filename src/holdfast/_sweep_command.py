@@ -8,17 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from holdfast._command_line import (
+    AllMethods,
+    AllSeeds,
     Changes,
     Data,
     Device,
     Every,
     Json,
     Keep,
-    Methods,
     NTasks,
     OutFolder,
     RecipeName,
-    Seeds,
     SizeName,
     Subset,
     all_changes,
@@ -27,6 +27,7 @@ from holdfast._command_line import (
     comparison_table,
     err,
     out,
+    parse_seeds,
     print_json,
     sized_recipe,
 )
@@ -41,8 +42,8 @@ Ray = Annotated[str | None, typer.Option(metavar="ADDRESS|auto|local", help="A R
 
 def sweep_command(
     recipe: RecipeName,
-    methods: Methods = "",
-    seeds: Seeds = "1234",
+    methods: AllMethods = "",
+    seeds: AllSeeds = "",
     size: SizeName = "full",
     changes: Changes = None,
     tasks: Subset = None,
@@ -56,9 +57,11 @@ def sweep_command(
     record: Keep = False,
     as_json: Json = False,
 ) -> None:
-    """Learn one stream with several methods and seeds at once, and print a table; started again, it goes on."""
+    """Learn one stream with all rows and seeds of a recipe at once, and print a table; started again, it goes on."""
     loaded = sized_recipe(recipe, size)
-    experiments = all_experiments(loaded, methods, seeds, all_changes(changes, tasks, n_tasks))
+    rows = methods.split(",") if methods else list(loaded.rows) or loaded.compare  # of a stream's own name no rows
+    chosen_seeds = parse_seeds(seeds) if seeds else loaded.seeds
+    experiments = all_experiments(loaded, rows, chosen_seeds, all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
     how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)
     report = run_at_once(experiments, store, workers=workers, ray=ray, quiet=as_json, **how)

@@ -36,6 +36,7 @@ from holdfast._command_line import (
     comparison_table,
     err,
     out,
+    parse_seeds,
     print_json,
     sized_recipe,
     text_table,
@@ -111,7 +112,8 @@ def compare(
     """Learn one stream with several methods and seeds, and print a table."""
     torch.set_num_threads(threads)
     loaded = sized_recipe(recipe, size)
-    experiments = all_experiments(loaded, methods, seeds, all_changes(changes, tasks, n_tasks))
+    rows = methods.split(",") if methods else loaded.compare
+    experiments = all_experiments(loaded, rows, parse_seeds(seeds), all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
     how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)
     results = run_all(experiments, store, fresh=fresh, quiet=as_json, **how)

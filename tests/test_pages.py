@@ -175,6 +175,10 @@ def told_in_drr() -> Iterator[str]:
     chosen = told(runs("earlier/sampling", "centroid"))
     latest = told(runs("earlier/split_cifar100", "er", "backbone.precision=float32"))
     yield f"it had {chosen} where ` had {latest}"
+    others = ("mean_of_features", "shapley", "gradient_diversity")
+    herding, aser, gss = (told(runs("sampling", row)) for row in others)
+    first, second, third = (printed("table-7", row) for row in others)
+    yield f"herding {herding} %, ASER {aser}, GSS {gss}, where it has {first}, {second} and {third}"
 
     literal = runs("split_cifar100", "drr_literal")
     yield f"On Split CIFAR it has {told(literal)} % and forgets {told(literal, FORGETTING, 3)}"

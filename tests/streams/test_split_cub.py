@@ -42,6 +42,15 @@ def test_the_mean_that_is_taken_off_is_red_green_blue_and_not_scaled(made_up_dat
     assert stream.input_shape == (3, 6, 6)
 
 
+def test_turned_tasks_follow_with_labels_of_their_own(made_up_data: Path):
+    plain = SplitCub(made_up_data, tasks="tuning", size=6)
+    stream = SplitCub(made_up_data, tasks="tuning", size=6, turns=3, n_tasks=8)
+    assert (plain.n_classes, stream.n_classes, len(stream)) == (200, 600, 8)
+    half_turned, original = stream[7], plain[1]
+    assert half_turned.classes == tuple(400 + c for c in original.classes)
+    assert torch.equal(half_turned.test[:].x, original.test[:].x.flip(2, 3))
+
+
 @pytest.mark.real_data
 def test_real_cub_has_the_counts_of_the_protocol(real_data: Path):
     stream = SplitCub(real_data, size=84)

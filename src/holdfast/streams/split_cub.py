@@ -9,7 +9,7 @@ import torch
 from holdfast.streams._base import Stream, TaskSubset, chosen, data_root, first, thinned
 from holdfast.streams._files import read_cub
 from holdfast.streams._images import decoded
-from holdfast.streams._split import class_groups, photo_mean, split_tasks, whole
+from holdfast.streams._split import class_groups, photo_mean, split_tasks, turned, whole
 
 
 class SplitCub(Stream):
@@ -20,9 +20,10 @@ class SplitCub(Stream):
     Inputs are (3, size, size) uint8, red first: whole photos, resized without cropping.
 
     Protocol of Chaudhry et al., "Efficient Lifelong Learning with A-GEM", ICLR 2019.
-    """
 
-    n_classes = 200
+    Args:
+        turns: more than 1 adds all tasks again with photos turned, as classes of their own, as in `split_cifar100`.
+    """
 
     def __init__(
         self,
@@ -33,15 +34,18 @@ class SplitCub(Stream):
         n_tasks: int | None = None,
         samples_per_task: int | None = None,
         size: int = 224,
+        turns: int = 1,
     ) -> None:
         tuning = class_groups(range(30), 10, seed=seed)
         report = class_groups(range(30, 200), 10, seed=seed)
-        groups = first(chosen(tuning, report, tasks), n_tasks)
+        groups = chosen(tuning, report, tasks)
         root = data_root(data)
         photos = read_cub(root)
         samples = whole(decoded("cub", root, photos.files, size=size), photos.y)
         is_train = torch.from_numpy(photos.is_train)
         self.input_shape = (3, size, size)
         self.mean = photo_mean()
+        self.n_classes = 200 * turns
         split = split_tasks(groups, samples.only(is_train), samples.only(~is_train))
+        split = first(turned(split, turns, n_classes=200), n_tasks)
         super().__init__(thinned(split, samples_per_task, seed=seed))

@@ -46,5 +46,5 @@ def _count(tables: list[Table]) -> str:
     n_printed = sum(cell.paper is not None for cell in cells)
     return (
         f"Of {n_printed} numbers of the paper: {told} ({few} of these on fewer seeds than in full), "
-        f"{found['not comparable']} not comparable; the rest was not run."
+        f"{found['not comparable']} not comparable, {n_printed - found.total()} not run."
     )

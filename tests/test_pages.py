@@ -118,6 +118,8 @@ def told_in_measured() -> Iterator[str]:
     few, many = (trend(*runs(folder, "agem"))[:7] for folder in ("split_cifar100", "seven_tasks"))
     yield f"it has {many[-1]:.1f} % with 256 where it has {few[-1]:.1f} with 32"
     yield f"and {np.mean(many[1:]):.1f} against {np.mean(few[1:]):.1f} in the mean over A_2 to A_7"
+    leaning, upright = (trend(*runs(folder, "gem"))[1:7] for folder in ("split_cifar100", "seven_tasks"))
+    yield f"it has {np.mean(upright):.1f} % in the same mean, where it has {np.mean(leaning):.1f} with γ = ½"
     shared, ours = (runs("split_cub", *row)[:1] for row in (("mdmt_r", "selection=reservoir"), ("drr",)))
     yield f"MDMT-R has {told(shared)} % on seed 1234 and forgets {told(shared, FORGETTING, 3)}"
     yield f"where ` has {told(ours)} and {told(ours, FORGETTING, 3)}"

@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit real pages setup clean
+.PHONY: demo test lint types unit real fuzz pages setup clean
 
 demo: $(READY)
 	$(BIN)/holdfast compare permuted_digits --out runs/demo --record
@@ -27,6 +27,12 @@ unit: $(READY)
 # What learns from the real data sets, where they are.
 real: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --durations=5 -m real_data
+
+# The fuzzers of tests/fuzz for so many minutes together; FIRST begins with a later try. `make unit` runs them for seconds.
+MINUTES ?= 10
+FIRST ?= 0
+fuzz: $(READY)
+	HOLDFAST_FUZZ_MINUTES=$(MINUTES) HOLDFAST_FUZZ_FIRST=$(FIRST) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz
 
 # The tables of the README and the docs, from results/.
 pages: $(READY)

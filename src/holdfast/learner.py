@@ -164,7 +164,7 @@ class Learner(Stateful):
         self._watchers.append(watcher)
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one file; at every instant a whole file is there, the one before beside it."""
+        """Write everything to one file; at every instant a whole file is at `path`, the one before beside it."""
         write_checkpoint(Path(path), self.state_dict())
 
     def state_dict(self) -> State:

@@ -12,12 +12,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
 from holdfast.core import checkpoint
 from holdfast.core.checkpoint import CorruptCheckpoint, previous_checkpoint, read_checkpoint, write_checkpoint
@@ -57,6 +58,37 @@ def test_tensors_of_every_dtype_keep_their_bits(tmp_path: Path, dtype: torch.dty
     state = {"grid": grid, "turned": grid.T, "part": grid[1:, ::2], "number": grid[1, 1], "empty": grid[:0]}
     write_checkpoint(tmp_path / "state", state)
     assert_same(read_checkpoint(tmp_path / "state"), state)
+
+
+def test_another_reader_of_the_format_finds_the_same_tensors(tmp_path: Path):
+    state = {str(dtype): torch.arange(5).to(dtype) for dtype in DTYPES}
+    write_checkpoint(tmp_path / "state", state)
+    found = load_file(tmp_path / "state")
+    assert_same([found[name] for name in sorted(found)], list(state.values()))
+
+
+def test_a_tensor_that_the_format_does_not_know_is_named(tmp_path: Path):
+    with pytest.raises(TypeError, match=r"tensors of torch\.complex128 cannot be saved"):
+        write_checkpoint(tmp_path / "state", {"wave": torch.zeros(2, dtype=torch.complex128)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_state_is_in_memory_once_more_while_it_is_written_and_not_twice(tmp_path: Path):
+    script = """
+import resource, sys
+from pathlib import Path
+import torch
+from holdfast.core.checkpoint import write_checkpoint
+
+state = {"weights": torch.ones(10_000_000)}
+write_checkpoint(Path(sys.argv[1]), {"weights": torch.ones(10)})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+write_checkpoint(Path(sys.argv[1]), state)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "state")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 60  # MiB, for 38 of weights
 
 
 def test_numbers_come_back_to_the_last_bit(tmp_path: Path):
@@ -200,6 +232,19 @@ def test_a_file_that_is_gone_is_replaced_by_the_one_before_with_a_warning(tmp_pa
         assert read_checkpoint(path) == {"n": 1}
 
 
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = written(tmp_path / "state", {"n": 1}, {"n": 2})
+    read = checkpoint._read
+
+    def read_across_a_save(path: Path) -> Any:
+        monkeypatch.setattr(checkpoint, "_read", read)
+        write_checkpoint(path, {"n": 3})
+        raise CorruptCheckpoint("the header of one file, the tensors of another")
+
+    monkeypatch.setattr(checkpoint, "_read", read_across_a_save)
+    assert read_checkpoint(path) == {"n": 3}
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_with_both_damaged_there_is_nothing_to_go_on_from(tmp_path: Path, is_there: bool):
     path = written(tmp_path / "state", {"n": 1}, {"n": 2})
@@ -264,11 +309,11 @@ def test_a_disk_that_fails_half_way_leaves_the_old_checkpoint_and_nothing_else(
 ):
     path = written(tmp_path / "state", {"n": 1})
 
-    def fail(_tensors: Any, file: Path, **_options: Any) -> None:
-        file.write_bytes(b"the first half")
+    def fail(file: BinaryIO, *_: Any) -> None:
+        file.write(b"the first half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", fail)
+    monkeypatch.setattr(checkpoint, "write_tensors", fail)
     with pytest.raises(OSError, match="No space left on device"):
         write_checkpoint(path, {"n": 2})
     assert read_checkpoint(path) == {"n": 1}

@@ -1,4 +1,5 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -86,6 +87,15 @@ def test_a_file_is_never_half_written(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         write_text(path, "new")
     assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_threads_that_write_one_file_do_not_break_each_other(tmp_path):
+    path = tmp_path / "result.json"
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda n: write_text(path, str(n) * 1000), [n % 10 for n in range(80)]))
+    text = path.read_text()
+    assert text == text[0] * 1000
     assert list(tmp_path.iterdir()) == [path]
 
 

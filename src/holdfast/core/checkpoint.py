@@ -9,19 +9,36 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from holdfast.core.atomic import replacing
 from holdfast.core.state import State
 
 FORMAT = "holdfast-1"
+_DTYPE_NAMES = {  # by which safetensors knows them
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.uint16: "U16",
+    torch.uint32: "U32",
+    torch.uint64: "U64",
+    torch.int8: "I8",
+    torch.int16: "I16",
+    torch.int32: "I32",
+    torch.int64: "I64",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.complex64: "C64",
+}
 
 
 class CorruptCheckpoint(ValueError):
@@ -29,31 +46,26 @@ class CorruptCheckpoint(ValueError):
 
 
 def write_checkpoint(path: Path, state: State) -> None:
-    """Save `state` so that at every instant a whole checkpoint is on disk; the one before is kept beside it."""
+    """Save `state` so that at every instant a whole checkpoint is at `path`; the one before is kept beside it.
+
+    A full disk, or any other OSError, leaves what was there. Several threads or processes may write to one path: the
+    last to end stays.
+    """
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(_encoded(state, tensors))
     metadata = {"format": FORMAT, "state": tree, "sha256": _checksum(tree, tensors)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{path.name}.{os.getpid()}.writing")
-    try:
-        save_file(tensors, aside, metadata=metadata)
-        with aside.open("rb") as file:
-            os.fsync(file.fileno())
-        if path.exists():
-            path.replace(previous_checkpoint(path))
-        aside.replace(path)
-    except (OSError, SafetensorError) as error:
-        raise OSError(f"could not write {path}: {error}; what was there before is kept") from error
-    finally:
-        aside.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with replacing(path, previous=previous_checkpoint(path)) as file:
+        write_tensors(file, tensors, metadata)
 
 
 def read_checkpoint(path: Path) -> State:
     """The state saved at `path`; if that file is damaged or gone, the one before it, with a warning."""
+    found = _identity(path)
     try:
         return _read(path)
     except (CorruptCheckpoint, FileNotFoundError) as error:
+        if _identity(path) != found:  # a writer has replaced the file while it was read, in more than one opening
+            return read_checkpoint(path)
         previous = previous_checkpoint(path)
         if not previous.exists():
             raise
@@ -67,13 +79,13 @@ def previous_checkpoint(path: Path) -> Path:
     return path.with_name(f"{path.name}.previous")
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames in `folder` last through a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tell the file at `path` from others that are or were there."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def _read(path: Path) -> State:
@@ -97,12 +109,37 @@ def _read(path: Path) -> State:
     return state
 
 
+def write_tensors(file: BinaryIO, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a safetensors file, a tensor after the other.
+
+    The library's own writer makes a copy of everything, and a second temporary file that a kill leaves behind.
+    """
+    if unknown := sorted({str(tensor.dtype) for tensor in tensors.values() if tensor.dtype not in _DTYPE_NAMES}):
+        raise TypeError(f"tensors of {', '.join(unknown)} cannot be saved: convert them")
+    ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # so that each begins at a whole one
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, tensor in ordered:
+        begin, end = end, end + tensor.nbytes
+        shape = list(tensor.shape)
+        header[name] = {"dtype": _DTYPE_NAMES[tensor.dtype], "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for _, tensor in ordered:
+        file.write(_bytes_of(tensor))
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    return tensor.flatten().view(torch.uint8).numpy().data
+
+
 def _checksum(tree: str, tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256(tree.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+        digest.update(_bytes_of(tensor))
     return digest.hexdigest()
 
 

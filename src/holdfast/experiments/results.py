@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from holdfast.core.checkpoint import sync_folder
+from holdfast.core.atomic import replacing
 from holdfast.experiments import metrics
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.footprint import Footprint
@@ -155,14 +154,6 @@ def read_result(path: Path) -> Result:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small file aside and rename it, so that it is never half there."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}.writing")
-    try:
-        with aside.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    """Write a small file in one step, so that it is never half there."""
+    with replacing(path) as file:
+        file.write(text.encode())

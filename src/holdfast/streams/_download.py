@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PureWindowsPath
 from typing import IO, Literal
 
-from holdfast.core.checkpoint import sync_folder
+from holdfast.core.atomic import sync_folder
 from holdfast.streams._catalogue import Archive, DataSet, find
 
 Progress = Callable[[str, int, int | None], None]  # what is being done, bytes done, bytes in all if known

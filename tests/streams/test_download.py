@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
 import hashlib
 import http.server
 import io
@@ -380,6 +381,27 @@ def test_a_file_whose_length_nobody_states_is_counted(site: Site, tmp_path: Path
     assert names(tmp_path) == ["got"]
 
 
+@pytest.mark.parametrize("bound", [{"size": 1000}, {"at_most": 1000}])
+def test_a_server_that_gives_more_than_expected_is_left_after_the_first_block(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: dict[str, int]
+) -> None:
+    monkeypatch.setattr(_download, "BLOCK", 2048)
+    site.files["file"], site.states_length = bytes(8192), False
+    seen: list[int] = []
+    with pytest.raises(DownloadError, match="gave more than 1,000 bytes, expected no more"):
+        fetch(
+            [site.url("file")], tmp_path / "file", progress=lambda _, done, __: seen.append(done), wait=at_once, **bound
+        )
+    assert seen[-1] == 2048
+    assert names(tmp_path) == []
+
+
+def test_a_file_that_states_more_bytes_than_expected_is_not_begun(site: Site, tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match="offers 2,048 bytes, expected at most 1,000"):
+        fetch([site.url("file")], tmp_path / "file", at_most=1000, wait=at_once)
+    assert names(tmp_path) == []
+
+
 def test_a_redirection_is_followed_and_continued(site: Site, tmp_path: Path) -> None:
     site.redirects = {"page": site.url("file")}
     site.cuts = [1000]
@@ -579,6 +601,51 @@ def test_an_archive_that_reaches_outside_its_folder_is_refused(
     assert names(tmp_path / "data") == [".download"]
     assert list(tmp_path.rglob("*evil*")) == []
     assert names(tmp_path / "data" / ".download" / "small") == []
+
+
+@pytest.mark.parametrize("kind", [tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.LNKTYPE, tarfile.SYMTYPE])
+def test_an_archive_that_holds_more_than_files_and_folders_is_refused(
+    offer: Callable[..., None], tmp_path: Path, kind: bytes
+) -> None:
+    file = io.BytesIO(tar_of({TRAIN: RECORDS}))
+    packed = io.BytesIO(gzip.decompress(file.getvalue()))
+    with tarfile.open(fileobj=packed, mode="a") as tar:
+        member = tarfile.TarInfo("small-records/other")
+        member.type, member.linkname = kind, TRAIN
+        tar.addfile(member)
+    offer(packed.getvalue())
+    with pytest.raises(DownloadError, match=r"cannot be unpacked \(it holds 'small-records/other', which is no file"):
+        download("small", tmp_path)
+    assert names(tmp_path / ".download" / "small") == []
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_a_bomb_is_not_unpacked(
+    offer: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(_download, "LEAST_UNPACKED", 2**20)
+    file = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(TRAIN, bytes(2**24))
+    else:
+        file.write(tar_of({TRAIN: bytes(2**24)}))
+    offer(file.getvalue(), kind)
+    with pytest.raises(
+        DownloadError, match=r"cannot be unpacked \(it holds 16,777,216 bytes, expected at most 1,048,576"
+    ):
+        download("small", tmp_path)
+    assert names(tmp_path / ".download" / "small") == []
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_an_archive_of_too_many_files_is_refused(
+    offer: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(_download, "MAX_MEMBERS", 10)
+    offer(PACK[kind]({TRAIN: RECORDS} | {f"small-records/{i}": b"" for i in range(10)}), kind)
+    with pytest.raises(DownloadError, match=r"cannot be unpacked \(it holds more than 10 files"):
+        download("small", tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["tar", "zip"])

@@ -83,10 +83,10 @@ def test_a_photo_is_resized_whole_with_red_first(tmp_path: Path):
     assert photo[:, 3, 3].tolist() == [0, 0, 200]
 
 
-@pytest.mark.parametrize("mode", ["L", "P", "CMYK", "RGBA"])
-def test_a_photo_in_other_colours_becomes_rgb(tmp_path: Path, mode: str):
-    Image.new("RGB", (5, 5), (102, 102, 102)).convert(mode).save(tmp_path / "x.tiff")
-    assert decode("cub", tmp_path / "x.tiff", size=2).tolist() == [[[102, 102], [102, 102]]] * 3
+@pytest.mark.parametrize(("mode", "kind"), [("L", "JPEG"), ("P", "PNG"), ("CMYK", "JPEG"), ("RGBA", "PNG")])
+def test_a_photo_in_other_colours_becomes_rgb(tmp_path: Path, mode: str, kind: str):
+    Image.new("RGB", (5, 5), (102, 102, 102)).convert(mode).save(tmp_path / "x.jpg", kind)
+    assert decode("cub", tmp_path / "x.jpg", size=2).tolist() == [[[102, 102], [102, 102]]] * 3
 
 
 def test_photos_are_decoded_in_order_and_only_once(root: Path, monkeypatch: pytest.MonkeyPatch):

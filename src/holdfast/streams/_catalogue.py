@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import os
 import warnings
-import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,11 +15,13 @@ from pathlib import Path
 from typing import IO, Literal, Protocol
 
 import numpy as np
-from PIL import Image
+
+from holdfast.streams._untrusted import MAX_TEXT, Inside, Unsafe, arrays_of, open_picture, open_regular, read_at_most
 
 Progress = Callable[[int, int], None]  # bytes looked at, bytes in all
 State = Literal["absent", "incomplete", "present"]
 BLOCK = 1 << 20
+MOST_ARRAYS = 4  # times the size of the file they come in
 
 
 def silent(_done: int, _total: int) -> None:
@@ -53,6 +54,7 @@ class Archive:
         size: in bytes, None where it could not be confirmed.
         checksum: "sha256:…" or "md5:…", None where it could not be confirmed.
         kind: how it is unpacked; a "file" stays as it is.
+        at_most: bytes that it may have where its size could not be confirmed.
     """
 
     file: str
@@ -60,6 +62,7 @@ class Archive:
     size: int | None
     checksum: str | None
     kind: Literal["tar", "zip", "file"]
+    at_most: int | None = None
 
 
 class Layout(Protocol):
@@ -123,11 +126,16 @@ class _Meter:
         self.progress(self.done, self.total)
 
 
-def _sha256(file: IO[bytes] | gzip.GzipFile, meter: _Meter) -> str:
+def _sha256(file: IO[bytes] | gzip.GzipFile, meter: _Meter, at_most: int) -> str:
+    """Of a file that may have so many bytes; ValueError if it has more, of which only the first is read."""
     digest = hashlib.sha256()
-    while block := file.read(BLOCK):
+    left = at_most + 1
+    while block := file.read(min(BLOCK, left)):
         digest.update(block)
+        left -= len(block)
         meter.add(len(block))
+        if left == 0:
+            raise Unsafe(f"more than {at_most:,} bytes", "no more")
     return digest.hexdigest()
 
 
@@ -176,9 +184,9 @@ class IdxFiles:
     def _verify_copy(self, copy: Path, file: IdxFile, meter: _Meter) -> Finding:
         name = f"{copy.parent.name}/{copy.name}"
         try:
-            with gzip.open(copy) if copy.suffix == ".gz" else copy.open("rb") as content:
-                found = _sha256(content, meter)
-        except (OSError, EOFError, zlib.error) as error:
+            with open_regular(copy) as packed, gzip.open(packed) if copy.suffix == ".gz" else packed as content:
+                found = _sha256(content, meter, file.size)
+        except (OSError, EOFError, ValueError, zlib.error) as error:
             return Finding(name, False, f"cannot be read: {error}")
         if found != file.sha256:
             return Finding(name, False, f"wrong content: SHA-256 is {found}, expected {file.sha256}")
@@ -228,7 +236,7 @@ class LabelledRecords:
                 Finding(f"{place.name}/{name}", not words, words or f"{n_records:,} records, equal classes")
             )
         if (path := place / self.names).is_file():
-            n_names = len(path.read_bytes().split())
+            n_names = len(read_at_most(path, MAX_TEXT).split())
             findings.append(Finding(f"{place.name}/{self.names}", *_count(n_names, self.n_classes, "names")))
         return findings
 
@@ -373,17 +381,17 @@ class ArrayFile:
         return [] if size == self.size else [f"{place.name} holds {size:,} bytes, expected {self.size:,}"]
 
     def verify(self, place: Path, progress: Progress) -> list[Finding]:
-        with place.open("rb") as file:
-            found = _sha256(file, _Meter(place.stat().st_size, progress))
-        right = found == self.sha256
-        words = "the known content" if right else f"SHA-256 is {found}, expected {self.sha256}"
-        findings = [Finding(place.name, right, words)]
+        findings: list[Finding] = []
         try:
-            # Opened here, because NumPy leaves a file open that it cannot read.
-            with place.open("rb") as file, np.load(file, allow_pickle=False) as held:
-                arrays = {name: (held[name].dtype.str, held[name].shape) for name in held.files}
-        except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+            with open_regular(place) as file:
+                found = _sha256(file, _Meter(place.stat().st_size, progress), self.size)
+            right = found == self.sha256
+            words = "the known content" if right else f"SHA-256 is {found}, expected {self.sha256}"
+            findings = [Finding(place.name, right, words)]
+            held = arrays_of(place, at_most=MOST_ARRAYS * self.size)
+        except (OSError, ValueError) as error:
             return [*findings, Finding(place.name, False, f"cannot be read: {error}")]
+        arrays = {name: (array.dtype.str, array.shape) for name, array in held.items()}
         for name, expected in self.arrays.items():
             if arrays.get(name) != expected:
                 words = f"array {name} is {arrays.get(name, 'not there')}, expected {expected}"
@@ -400,9 +408,9 @@ def _count(found: int, expected: int, what: str) -> tuple[bool, str]:
 def _numbered_lines(path: Path) -> dict[int, str]:
     """The lines of a list such as "1 001.Black_footed_Albatross", by number."""
     lines: dict[int, str] = {}
-    for row, line in enumerate(path.read_text().splitlines(), start=1):
+    for row, line in enumerate(read_at_most(path, MAX_TEXT).decode().splitlines(), start=1):
         number, _, value = line.strip().replace("\t", " ").partition(" ")
-        if not number.isdecimal() or not value or int(number) in lines:
+        if not number.isdecimal() or len(number) > 9 or not value or int(number) in lines:
             raise ValueError(f"line {row} is {line!r}, expected a new number and a value")
         lines[int(number)] = value.strip()
     return lines
@@ -423,11 +431,12 @@ def _pictures_below(folder: Path) -> list[str]:
 
 def _open_all(place: Path, pictures: Sequence[str], progress: Progress) -> list[Finding]:
     """Decode every picture: one finding for each that fails, one for all that do not."""
-    sizes = [_size(place / name) for name in pictures]
+    folder = Inside(place)
+    sizes = [_size(folder, name) for name in pictures]
     meter = _Meter(sum(sizes), progress)
     broken = []
     for name, size in zip(pictures, sizes, strict=True):
-        words = _why_unreadable(place / name)
+        words = _why_unreadable(folder, name)
         if words:
             broken.append(Finding(f"{place.name}/{name}", False, words))
         meter.add(size)
@@ -436,17 +445,18 @@ def _open_all(place: Path, pictures: Sequence[str], progress: Progress) -> list[
     return good + broken
 
 
-def _size(path: Path) -> int:
+def _size(folder: Inside, name: str) -> int:
     try:
-        return path.stat().st_size
-    except OSError:
+        return folder.stat(name).st_size
+    except (OSError, ValueError):
         return 0
 
 
-def _why_unreadable(path: Path) -> str:
+def _why_unreadable(folder: Inside, name: str) -> str:
     """Nothing when the picture can be decoded to its end."""
     try:
-        with warnings.catch_warnings(), Image.open(path) as image:
+        folder.stat(name)
+        with warnings.catch_warnings(), open_picture(folder.folder / name) as image:
             warnings.simplefilter("ignore")  # odd camera data is not damage
             # Pillow's own verify() does not see a JPEG that was cut off. An eighth of the size is enough.
             image.draft(None, (1, 1))
@@ -586,6 +596,7 @@ _AWA2 = DataSet(
             None,
             "sha256:cc5a849879165acaa2b52f1de3f146ffcd1c475f6ef85bab0152c763e573744f",
             "zip",
+            at_most=16 * 10**9,
         ),
     ),
     download_size="13 GB",

@@ -27,6 +27,7 @@ from typing import IO, Literal
 
 from holdfast.core.atomic import sync_folder
 from holdfast.streams._catalogue import Archive, DataSet, find
+from holdfast.streams._untrusted import Bounded, Unsafe, open_zip
 
 Progress = Callable[[str, int, int | None], None]  # what is being done, bytes done, bytes in all if known
 Outcome = Literal["downloaded", "already there"]
@@ -35,6 +36,9 @@ BLOCK = 1 << 18
 IDLE_ATTEMPTS = 5  # attempts in a row that bring nothing new before giving up
 SECONDS_TO_ANSWER = 30.0
 PASSING_ERRORS = {408, 425, 429}  # with 500 and above: the server may answer better later
+MOST_UNPACKED = 4  # times the bytes of an archive: pictures hardly shrink when they are packed
+LEAST_UNPACKED = 2**26  # bytes that any archive may hold
+MAX_MEMBERS = 200_000  # of an archive; the largest set has 37,322 pictures
 
 
 class DownloadError(Exception):
@@ -84,6 +88,7 @@ def download(
                 archive.urls,
                 workshop / archive.file,
                 size=archive.size,
+                at_most=archive.at_most,
                 checksum=archive.checksum,
                 progress=progress,
                 wait=wait,
@@ -98,6 +103,7 @@ def fetch(
     target: Path,
     *,
     size: int | None = None,
+    at_most: int | None = None,
     checksum: str | None = None,
     progress: Progress = silent,
     wait: Callable[[float], None] = time.sleep,
@@ -105,6 +111,10 @@ def fetch(
     """Bring one file from the first of `urls` that gives it, going on from what an earlier call left.
 
     What has come stands in `target`.part until it is complete and its checksum ("sha256:…" or "md5:…") is right.
+
+    Args:
+        size: in bytes; an address that offers or gives another is passed over.
+        at_most: bytes that are taken where the size is not known.
     """
     for url in urls:
         if not url.startswith(("http://", "https://")):
@@ -122,7 +132,7 @@ def fetch(
         if not usable:
             raise DownloadError(f"{target.name} cannot be had: {'; '.join(problems)}")
         try:
-            _receive(usable[0], part, size=size, step=f"fetching {target.name}", progress=progress)
+            _receive(usable[0], part, size=size, at_most=at_most, step=f"fetching {target.name}", progress=progress)
             break
         except _Unusable as problem:
             problems.append(f"{usable.pop(0)} {problem}")
@@ -163,7 +173,7 @@ class _Resource:
         return any(a is not None and b is not None and a != b for a, b in pairs)
 
 
-def _receive(url: str, part: Path, *, size: int | None, step: str, progress: Progress) -> None:
+def _receive(url: str, part: Path, *, size: int | None, at_most: int | None, step: str, progress: Progress) -> None:
     """Append to the part what it lacks, or begin it anew where the server wants that."""
     begun = _remembered(part)
     have = _size(part)
@@ -181,7 +191,10 @@ def _receive(url: str, part: Path, *, size: int | None, step: str, progress: Pro
             raise _Cut("the file changed meanwhile")
         if size is not None and resource.size not in (None, size):
             raise _Unusable(f"offers {resource.size:,} bytes, expected {size:,}")
+        if size is None and at_most is not None and (resource.size or 0) > at_most:
+            raise _Unusable(f"offers {resource.size:,} bytes, expected at most {at_most:,}")
         total = size if resource.size is None else resource.size
+        bound = at_most if total is None else total
         with _disk(part), part.open("ab" if start else "wb") as file:
             if not start:  # only now that the old part is gone: a note must never describe other bytes
                 _beside(part, ".json").write_text(json.dumps(asdict(resource)))
@@ -191,10 +204,15 @@ def _receive(url: str, part: Path, *, size: int | None, step: str, progress: Pro
                 file.write(block)
                 have += len(block)
                 progress(step, have, total)
+                if bound is not None and have > bound:
+                    break
             file.flush()
             os.fsync(file.fileno())
     if resource.size is not None and have < resource.size:
         raise _Cut(f"the connection ended after {have:,} of {resource.size:,} bytes")
+    if bound is not None and have > bound:
+        _forget(part)
+        raise _Unusable(f"gave more than {bound:,} bytes, expected no more")
     if size is not None and have != size:
         _forget(part)
         raise _Unusable(f"gave {have:,} bytes, expected {size:,}")
@@ -223,7 +241,9 @@ def _described(response: http.client.HTTPResponse) -> tuple[int, _Resource]:
     """The first byte that the answer holds, and what it says of the whole file."""
     start, size = 0, None
     if response.status == 206:
-        given = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+        given = re.fullmatch(
+            r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18})", response.headers.get("Content-Range", "")
+        )
         if given is None:
             raise _Unusable("answered a part without saying which")
         start, size = int(given[1]), int(given[2])
@@ -355,21 +375,33 @@ def _unpack(archive: Archive, source: Path, into: Path, where: str, progress: Pr
         zlib.error,
         EOFError,
         RuntimeError,
+        Unsafe,
     ) as error:
         raise _Broken(str(error)) from None
 
 
 def _unpack_tar(source: Path, into: Path, step: str, progress: Progress) -> None:
+    """Unpack files and folders; a link, a device or a pipe is refused, since no data set has any."""
     total = source.stat().st_size
-    with source.open("rb") as file, tarfile.open(fileobj=file) as tar:
-        for member in tar:
-            tar.extract(member, into, filter="data")  # refuses what would land outside
-            progress(step, file.tell(), total)
+    with source.open("rb") as file:
+        is_gzip = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        content = Bounded(gzip.GzipFile(fileobj=file) if is_gzip else file, _room(total))
+        with tarfile.open(fileobj=content, mode="r:") as tar:  # type: ignore[call-overload]  # reads, seeks and tells
+            n_bytes = 0
+            for n_members, member in enumerate(tar, start=1):
+                n_bytes += member.size  # of a sparse one more than is there
+                _check_room(n_bytes, n_members, total)
+                if not (member.isreg() or member.isdir()):
+                    raise _Broken(f"it holds {member.name!r}, which is no file and no folder")
+                tar.extract(member, into, filter="data")  # refuses what would land outside
+                progress(step, file.tell(), total)
 
 
 def _unpack_zip(source: Path, into: Path, step: str, progress: Progress) -> None:
     done, total = 0, source.stat().st_size
-    with zipfile.ZipFile(source) as archive:
+    with source.open("rb") as file, open_zip(file) as archive:
+        _check_room(sum(member.file_size for member in archive.infolist()), len(archive.infolist()), total)
         for member in archive.infolist():
             _refuse_unsafe(member)
         for member in archive.infolist():
@@ -378,9 +410,22 @@ def _unpack_zip(source: Path, into: Path, step: str, progress: Progress) -> None
             progress(step, done, total)
 
 
+def _room(n_packed: int) -> int:
+    """Bytes that an archive of `n_packed` bytes may hold."""
+    return max(MOST_UNPACKED * n_packed, LEAST_UNPACKED)
+
+
+def _check_room(n_bytes: int, n_members: int, n_packed: int) -> None:
+    if n_bytes > _room(n_packed):
+        raise _Broken(f"it holds {n_bytes:,} bytes, expected at most {_room(n_packed):,}")
+    if n_members > MAX_MEMBERS:
+        raise _Broken(f"it holds more than {MAX_MEMBERS:,} files")
+
+
 def _refuse_unsafe(member: zipfile.ZipInfo) -> None:
+    kind = stat.S_IFMT(member.external_attr >> 16)
     path = PureWindowsPath(member.filename)  # knows both slashes, and drives
-    if path.anchor or ".." in path.parts or stat.S_ISLNK(member.external_attr >> 16):
+    if path.anchor or ".." in path.parts or kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise _Broken(f"it holds {member.filename!r}, which would lead outside the folder")
 
 

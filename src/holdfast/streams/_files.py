@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.streams._base import MissingData, broken, missing
+from holdfast.streams._untrusted import MAX_TEXT, Unsafe, arrays_of, check_name, read_at_most, unpacked_at_most
 
 UBYTE = 0x08  # IDX's code for unsigned bytes
 CIFAR_RECORD = 2 + 3 * 32 * 32  # coarse label, fine label, the pixels channel by channel
 N_CIFAR, N_CUB, N_AWA = 100, 200, 50  # classes
+MAX_ROWS = 60_000  # of a file of MNIST or CIFAR-100: none that is published has more
+MAX_FEATURES = 64 * 2**20  # bytes of awa1_features.npz, packed or not; it has 31 million
+MAX_DIGITS = 9  # of a number in a list
 
 Rows = tuple[NDArray[np.uint8], NDArray[np.int64]]  # inputs (n, …) and labels (n,)
 
@@ -44,7 +49,7 @@ def read_idx(root: Path, file: str, *, item_shape: tuple[int, ...] = ()) -> NDAr
     path = next((p for p in (root / file, root / f"{file}.gz") if p.is_file()), None)
     if path is None:
         raise missing("mnist", root, f"{file}.gz")
-    content = _unpacked(path)
+    content = _unpacked(path, 4 + 4 * (1 + len(item_shape)) + MAX_ROWS * int(np.prod(item_shape, dtype=object)))
 
     n_dimensions = 1 + len(item_shape)
     magic = bytes([0, 0, UBYTE, n_dimensions])
@@ -62,14 +67,21 @@ def read_idx(root: Path, file: str, *, item_shape: tuple[int, ...] = ()) -> NDAr
     return np.frombuffer(body, np.uint8).reshape(shape).copy()  # frombuffer's own array is read-only
 
 
-def _unpacked(path: Path) -> bytes:
-    if path.suffix != ".gz":
-        return path.read_bytes()
+def _unpacked(path: Path, at_most: int) -> bytes:
     try:
-        with gzip.open(path) as file:
-            return file.read()
+        with _safely("mnist", path):
+            return unpacked_at_most(path, at_most) if path.suffix == ".gz" else read_at_most(path, at_most)
     except (gzip.BadGzipFile, EOFError, zlib.error) as reason:
         raise broken("mnist", path, f"damaged data ({reason})", "a whole gzip file") from reason
+
+
+@contextmanager
+def _safely(name: str, path: Path) -> Iterator[None]:
+    """Inside, a refusal becomes the error of data set `name`, of which `path` is read."""
+    try:
+        yield
+    except Unsafe as reason:
+        raise broken(name, path, reason.found, reason.expected) from reason
 
 
 def read_cifar100(root: Path, file: str) -> Rows:
@@ -80,6 +92,8 @@ def read_cifar100(root: Path, file: str) -> Rows:
     size = path.stat().st_size
     if size == 0 or size % CIFAR_RECORD:
         raise broken("cifar100", path, f"{size:,} bytes", f"a multiple of {CIFAR_RECORD:,}")
+    if size > MAX_ROWS * CIFAR_RECORD:
+        raise broken("cifar100", path, f"{size:,} bytes", f"at most {MAX_ROWS:,} records of {CIFAR_RECORD:,}")
     records = np.asarray(np.memmap(path, np.uint8, "r")).reshape(-1, CIFAR_RECORD)
     y = records[:, 1].astype(np.int64)
     if y.max() >= N_CIFAR:
@@ -99,7 +113,9 @@ def read_cub(root: Path) -> Photos:
             raise broken("cub", folder / file, f"no match for image {odd[0]}", "the numbers of images.txt")
     _check_classes("cub", folder / "classes.txt", classes, N_CUB)
     for number in sorted(images):
-        if not (labels[number].isdecimal() and 1 <= int(labels[number]) <= N_CUB):
+        with _safely("cub", folder / "images.txt"):
+            check_name(images[number])
+        if not (_is_number(labels[number]) and 1 <= int(labels[number]) <= N_CUB):
             found = f"class {labels[number]!r} for image {number}"
             raise broken("cub", folder / "image_class_labels.txt", found, f"1 to {N_CUB}")
         if split[number] not in ("0", "1"):
@@ -123,6 +139,8 @@ def read_awa2(root: Path) -> Photos:
     _check_classes("awa2", root / folder / "classes.txt", classes, N_AWA)
     files, y, is_train = [], [], []
     for number, animal in sorted(classes.items()):
+        with _safely("awa2", root / folder / "classes.txt"):
+            check_name(animal, is_folder=True)
         names = [path.name for path in (root / folder / "JPEGImages" / animal).glob("*.jpg")]
         if not names:
             raise missing("awa2", root, f"{folder}/JPEGImages/{animal}/*.jpg")
@@ -142,22 +160,21 @@ def read_awa1_features(root: Path) -> Vectors:
             f"no {path.name} in {root}: no publisher offers it, so copy it there, "
             "or give the folder that holds it with --data or HOLDFAST_DATA"
         )
+    expected = ("features", "labels", "is_train")
     try:
-        # Opened here: NumPy leaves a damaged archive open.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            x, y, is_train = (arrays[key] for key in ("features", "labels", "is_train"))
+        with _safely("awa1_features", path):
+            arrays = arrays_of(path, expected, at_most=MAX_FEATURES)
     except KeyError as reason:
-        expected = "features, labels and is_train"
-        raise broken("awa1_features", path, f"no such array ({reason.args[0]})", expected) from reason
-    except (ValueError, EOFError, OSError, TypeError, zipfile.BadZipFile, zlib.error) as reason:
-        raise broken("awa1_features", path, f"damaged data ({reason})", "an npz archive") from reason
-
+        words = "features, labels and is_train"
+        raise broken("awa1_features", path, f"no such array ({reason.args[0]})", words) from reason
+    x, y, is_train = (arrays[name] for name in expected)
     found = f"features {x.dtype}{x.shape}, labels {y.dtype}{y.shape}, is_train {is_train.dtype}{is_train.shape}"
     if (
         x.ndim != 2
         or y.shape != x.shape[:1]
         or is_train.shape != y.shape
-        or (x.dtype, is_train.dtype) != (np.float16, np.bool_)
+        or x.dtype != np.float16
+        or is_train.dtype != np.bool_
         or not np.issubdtype(y.dtype, np.integer)
     ):
         raise broken("awa1_features", path, found, "features float16(n, d), labels integer(n,), is_train bool(n,)")
@@ -172,7 +189,8 @@ def _numbered_lines(name: str, root: Path, file: str) -> dict[int, str]:
     if not path.is_file():
         raise missing(name, root, file)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        with _safely(name, path):
+            lines = read_at_most(path, MAX_TEXT).decode().splitlines()
     except UnicodeDecodeError as reason:
         raise broken(name, path, f"damaged text ({reason})", "a list in UTF-8") from reason
     values: dict[int, str] = {}
@@ -180,7 +198,7 @@ def _numbered_lines(name: str, root: Path, file: str) -> dict[int, str]:
         if not line.strip():
             continue
         fields = line.split(maxsplit=1)
-        if len(fields) != 2 or not fields[0].isdecimal():
+        if len(fields) != 2 or not _is_number(fields[0]):
             raise broken(name, f"{path} line {i}", repr(line), "a number and a value")
         number = int(fields[0])
         if number in values:
@@ -189,6 +207,11 @@ def _numbered_lines(name: str, root: Path, file: str) -> dict[int, str]:
     if not values:
         raise broken(name, path, "an empty list", "a number and a value a line")
     return values
+
+
+def _is_number(text: str) -> bool:
+    """Whether it is a whole number of some digits; Python converts one of 5,000 digits only with an error."""
+    return text.isdecimal() and len(text) <= MAX_DIGITS
 
 
 def _check_classes(name: str, path: Path, classes: dict[int, str], n_classes: int) -> None:

@@ -17,7 +17,8 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from holdfast.streams._base import broken, missing, user_cache
+from holdfast.streams._base import BrokenData, broken, missing, user_cache
+from holdfast.streams._untrusted import Inside, Unsafe, one_line, open_picture, open_regular
 
 DECODED_AT_ONCE = 256  # photos in memory before they are written: 38 MB at 224 x 224
 
@@ -31,12 +32,12 @@ def decoded(name: str, root: Path, files: Sequence[str], *, size: int) -> NDArra
     """
     if size < 1:
         raise ValueError(f"size={size}: photos need at least one pixel, such as size=224")
-    stem = f"{name}-{size}"
+    stem, shape = f"{name}-{size}", (len(files), 3, size, size)
     target = f"{stem}-{_fingerprint(name, root, files, size=size)}.npy"
     folders = (root / ".cache", user_cache() / "decoded")
     for folder in folders:
         if (folder / target).exists():
-            return _mapped(folder / target)
+            return _mapped(folder / target, shape)
 
     console = Console(stderr=True)
     with (
@@ -62,27 +63,37 @@ def decoded(name: str, root: Path, files: Sequence[str], *, size: int) -> NDArra
                 part.replace(folder / target)
             finally:
                 part.unlink(missing_ok=True)
-    return _mapped(folder / target)
+    return _mapped(folder / target, shape)
 
 
 def decode(name: str, path: Path, *, size: int) -> NDArray[np.uint8]:
     """One photo of data set `name` as RGB (3, size, size), resized without cropping."""
     try:
-        with Image.open(path) as photo:
+        with open_picture(path) as photo:
             resized = photo.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as reason:
-        raise broken(name, path, f"damaged data ({reason})", "a photo") from reason
+    except Unsafe as reason:
+        raise broken(name, path, reason.found, reason.expected) from reason
+    except MemoryError:
+        raise
+    except Exception as reason:  # Pillow's decoders raise many kinds, and each means the same here
+        raise broken(name, path, f"damaged data ({one_line(reason)})", "a photo") from reason
     return np.asarray(resized).transpose(2, 0, 1)
 
 
 def _fingerprint(name: str, root: Path, files: Sequence[str], *, size: int) -> str:
     """What changes when a photo is added, removed, moved, exchanged or wanted in another size."""
     digest = hashlib.sha256(f"RGB, bilinear, {size}".encode())
+    folders: dict[str, Inside] = {}  # of the data set: one, unless photos lie in the root itself
     for file in files:
+        folder, _, below = file.partition("/") if "/" in file else ("", "", file)
+        if folder not in folders:
+            folders[folder] = Inside(root / folder)
         try:
-            facts = (root / file).stat()
-        except FileNotFoundError:
+            facts = folders[folder].stat(below)
+        except (FileNotFoundError, NotADirectoryError):
             raise missing(name, root, file) from None
+        except Unsafe as reason:
+            raise broken(name, root / file, reason.found, reason.expected) from reason
         digest.update(f"\n{file}\t{facts.st_size}\t{facts.st_mtime_ns}".encode())
     return digest.hexdigest()[:16]
 
@@ -116,5 +127,14 @@ def _decode_all(name: str, paths: Sequence[Path], part: Path, *, size: int, adva
         os.fsync(file.fileno())
 
 
-def _mapped(path: Path) -> NDArray[np.uint8]:
-    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+def _mapped(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """The decoded photos, which came with the data if that has a `.cache` of its own."""
+    advice = "delete the file, and the photos are decoded again"
+    try:
+        open_regular(path).close()
+        photos = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as reason:  # NumPy raises many kinds, and each means the same here
+        raise BrokenData(f"{path}: no decoded photos ({one_line(reason)}): {advice}") from reason
+    if photos.shape != shape or photos.dtype != np.uint8:
+        raise BrokenData(f"{path}: found {photos.dtype}{photos.shape}, expected uint8{shape}: {advice}")
+    return np.asarray(photos)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import build
 from holdfast.cli import main
 
 SMALL = ["--set", "stream.n_tasks=2", "--set", "stream.samples_per_task=100"]
@@ -37,6 +38,8 @@ def holdfast(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # the command sets its own
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(build, "last_places", [])
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
 
     def call(*arguments: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["holdfast", *arguments])

@@ -6,9 +6,11 @@ import difflib
 import importlib
 import inspect
 import pkgutil
+import sys
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, get_type_hints
 
 import torch
@@ -64,7 +66,7 @@ def find(kind: Kind, name: str) -> type[Any]:
     if ":" in name:
         module_name, _, class_name = name.partition(":")
         try:
-            found = getattr(importlib.import_module(module_name), class_name)
+            found = getattr(_foreign(module_name), class_name)
         except (ImportError, AttributeError, ValueError) as error:
             raise Unknown(f"no '{name}' to import: {error}") from error
         if not isinstance(found, type):
@@ -80,6 +82,32 @@ def find(kind: Kind, name: str) -> type[Any]:
         if isinstance(value, type) and value.__module__ == module.__name__ and value.__name__[0] != "_"
     )
     return found
+
+
+last_places: list[str] = []  # folders where code of other packages is looked for when it is nowhere else
+
+
+def _foreign(name: str) -> ModuleType:
+    """Import a module of another package. Only names that a user gave may come here, none that a file holds.
+
+    The last place that it comes from stays on the path, behind all others: its own later imports and processes that
+    are started from this one need it.
+    """
+    added = [place for place in last_places if place not in sys.path]
+    sys.path += added
+    module = None
+    try:
+        module = importlib.import_module(name)
+    finally:
+        for place in added:
+            if module is None or not _comes_from(module, place):
+                sys.path.remove(place)
+    return module
+
+
+def _comes_from(module: ModuleType, place: str) -> bool:
+    files = [module.__file__] if getattr(module, "__file__", None) else list(getattr(module, "__path__", []))
+    return any(file is not None and Path(file).is_relative_to(place) for file in files)
 
 
 def check_name(name: str, known: list[str], *, among: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 import typer
 from rich.table import Table
 
-from holdfast import __version__, _data_commands, _paper_command, _report_command, _sweep_command
+from holdfast import __version__, _data_commands, _paper_command, _report_command, _sweep_command, build
 from holdfast._command_line import (
     FAILURES,
     Changes,
@@ -181,7 +182,10 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 def main() -> None:
     """Run the command; an error is a sentence and an exit code, never a traceback."""
     warnings.showwarning = lambda message, *_: err.print(f"warning: {message}", markup=False)
-    sys.path.insert(0, "")  # so that --method my_module:Mine finds a file in the current folder
+    # So that --method my_module:Mine finds a file in the current folder, and nothing else does: a sklearn.py there
+    # would be run instead of the package, here or, by Python's default, in a process of a sweep.
+    build.last_places = [str(Path.cwd())]
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
         app()
     except Unknown as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -38,8 +39,10 @@ def environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def ray() -> Iterator[Any]:
-    with connected("local", 2) as ray:
+def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with contextlib.ExitStack() as stack:
+        with contextlib.chdir(tmp_path_factory.mktemp("current")):
+            ray = stack.enter_context(connected("local", 2))
         yield ray
 
 
@@ -48,6 +51,16 @@ def test_without_a_cluster_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError, match=r"no Ray at 'auto': .* '--ray local' one for this sweep"):
         ray_sweep([toy_experiment()], ResultStore(tmp_path), address="auto")
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def path_of_worker() -> list[str]:
+    return sys.path
+
+
+def test_the_folder_that_was_current_is_not_on_the_path_of_workers(ray: Any) -> None:
+    path = ray.get(ray.remote(path_of_worker).remote())
+    assert str(ROOT) in path, "which PYTHONPATH says"
+    assert not [place for place in path if Path(place).name.startswith("current")]
 
 
 def test_runs_whose_workers_are_killed_or_that_are_claimed_or_fail_are_brought_to_an_end(

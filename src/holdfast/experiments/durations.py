@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
-from holdfast.build import Unknown, find
+from holdfast.build import find, names
 from holdfast.experiments.experiment import Experiment
 
 
@@ -68,10 +68,11 @@ def seconds_until_done(running: Iterable[float], waiting: Iterable[float], n_wor
 
 
 def _option(experiment: Experiment, name: str) -> int:
-    """An option of the method, given or by default; 0 if it has none of that name."""
-    try:
-        default = getattr(find("methods", experiment.method.name), name, 0)
-    except Unknown:  # the run itself will say so
-        default = 0
+    """An option of the method, given or by default; 0 if it has none of that name.
+
+    The experiment may be a stored one of a stranger, so that code of another package is not imported for its defaults.
+    """
+    is_ours = experiment.method.name in names("methods")
+    default = getattr(find("methods", experiment.method.name), name, 0) if is_ours else 0
     value = experiment.method.options.get(name, default)
     return value if isinstance(value, int) else 0

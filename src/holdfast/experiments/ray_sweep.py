@@ -69,7 +69,8 @@ def connected(address: str, n_processors: int | None) -> Iterator[Any]:
         n_processors = n_processors or len(os.sched_getaffinity(0))
         options |= {"num_cpus": n_processors, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
     try:
-        with _handler_of_sigterm_kept():
+        # Ray puts the folder that is current now first on the path of its workers: one where nobody leaves files.
+        with _handler_of_sigterm_kept(), contextlib.chdir("/"):
             ray.init(**options)
     except (OSError, RuntimeError, ValueError) as error:
         first = str(error).strip().splitlines()[0]

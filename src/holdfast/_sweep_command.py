@@ -24,10 +24,10 @@ from holdfast._command_line import (
     all_changes,
     all_experiments,
     as_document,
-    comparison_table,
     err,
     out,
     parse_seeds,
+    print_comparison,
     print_json,
     sized_recipe,
 )
@@ -71,7 +71,7 @@ def sweep_command(
         print_json({"results": results, "failed": failed})
     else:
         if report.results:
-            out.print(comparison_table(loaded.name, report.results))
+            print_comparison(report.results)
         out.print(f"written to {out_folder / loaded.name}")
     if report.failures:
         err.print(f"{len(report.failures)} of {len(report.results) + len(report.failures)} runs failed:")

@@ -48,6 +48,9 @@ Device = Annotated[str, typer.Option(help="Where to learn.")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of torch; other numbers of threads round otherwise.")]
 Every = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is there and begin anew.")]
+ContinueAnyway = Annotated[
+    bool, typer.Option("--continue-anyway", help="Go on from checkpoints of other code; the result says so.")
+]
 Keep = Annotated[bool, typer.Option("--record", help="Keep features and memory, which a report then shows.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 

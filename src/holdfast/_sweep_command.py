@@ -11,6 +11,7 @@ from holdfast._command_line import (
     AllMethods,
     AllSeeds,
     Changes,
+    ContinueAnyway,
     Data,
     Device,
     Every,
@@ -54,6 +55,7 @@ def sweep_command(
     data: Data = None,
     device: Device = "cpu",
     checkpoint_every: Every = 60,
+    continue_anyway: ContinueAnyway = False,
     record: Keep = False,
     as_json: Json = False,
 ) -> None:
@@ -63,7 +65,13 @@ def sweep_command(
     chosen_seeds = parse_seeds(seeds) if seeds else loaded.seeds
     experiments = all_experiments(loaded, rows, chosen_seeds, all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)
+    how = How(
+        data=data,
+        device=device,
+        checkpoint_seconds=checkpoint_every,
+        record=record,
+        continue_anyway=continue_anyway,
+    )
     report = run_at_once(experiments, store, workers=workers, ray=ray, quiet=as_json, **how)
     if as_json:
         results = [as_document(result, store.folder(result.experiment)) for result in report.results]

@@ -17,6 +17,7 @@ from holdfast import __version__, _data_commands, _paper_command, _report_comman
 from holdfast._command_line import (
     FAILURES,
     Changes,
+    ContinueAnyway,
     Data,
     Device,
     Every,
@@ -77,6 +78,7 @@ def run_command(
     threads: Threads = 1,
     checkpoint_every: Every = 60,
     fresh: Fresh = False,
+    continue_anyway: ContinueAnyway = False,
     record: Keep = False,
     as_json: Json = False,
 ) -> None:
@@ -84,7 +86,13 @@ def run_command(
     torch.set_num_threads(threads)
     experiment = sized_recipe(recipe, size).experiment(method, seed=seed, changes=all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)
+    how = How(
+        data=data,
+        device=device,
+        checkpoint_seconds=checkpoint_every,
+        record=record,
+        continue_anyway=continue_anyway,
+    )
     (result,) = run_all([experiment], store, fresh=fresh, quiet=as_json, **how)
     folder = store.folder(experiment)
     if as_json:
@@ -108,6 +116,7 @@ def compare(
     threads: Threads = 1,
     checkpoint_every: Every = 60,
     fresh: Fresh = False,
+    continue_anyway: ContinueAnyway = False,
     record: Keep = False,
     as_json: Json = False,
 ) -> None:
@@ -117,7 +126,13 @@ def compare(
     rows = methods.split(",") if methods else loaded.compare
     experiments = all_experiments(loaded, rows, parse_seeds(seeds), all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)
+    how = How(
+        data=data,
+        device=device,
+        checkpoint_seconds=checkpoint_every,
+        record=record,
+        continue_anyway=continue_anyway,
+    )
     results = run_all(experiments, store, fresh=fresh, quiet=as_json, **how)
     if as_json:
         print_json([as_document(result, store.folder(result.experiment)) for result in results])

@@ -118,8 +118,11 @@ def test_a_class_of_another_kind_is_refused(kind: Kind):
         ("methods", "finetune", {"steps_per_batch": 1, "average": None, "against": "task"}),
         ("methods", "er", {"steps_per_batch": 1, "average": None, "replay_size": 10, "weighting": "equal"}),
         ("methods", LAZY, {"steps_per_batch": 1, "average": None, "effort": 0.1}),
-        ("backbones", "mlp", {"hidden": (256, 256), "initialisation": "torch"}),
-        ("backbones", "resnet18", {"layout": "standard", "initialisation": "torch", "precision": "float32"}),
+        ("backbones", "mlp", {"hidden": (256, 256), "initialisation": "torch", "frozen": False}),
+        (
+            *("backbones", "resnet18"),
+            {"layout": "standard", "initialisation": "torch", "precision": "float32", "frozen": False},
+        ),
         ("retrievals", "uniform", {}),
         ("selections", "reservoir", {}),
         ("selections", "ring", {"per_class": None}),
@@ -163,7 +166,7 @@ def method_of(**given: Any) -> Method:
         ),
         (
             {"backbone": {"name": "mlp", "input_shape": [9]}},
-            "no 'input_shape' in the options of 'mlp': there are hidden",
+            "no 'input_shape' in the options of 'mlp': there are frozen, hidden",
         ),
         ({"method": "eer"}, "no 'eer' in methods: did you mean 'er'?"),
     ],

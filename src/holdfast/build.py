@@ -191,6 +191,7 @@ PARTS: dict[str, Kind] = {
     "backbone": "backbones",
     "stream": "streams",
 }
+FOR_EVERY_BACKBONE = {"frozen": False}  # attributes of the object, which its class need not know
 _BUILT_HERE = {"model", "optimizer", "memory", "selection", "retrieval"}  # fields of methods that are no options
 
 
@@ -205,15 +206,22 @@ def options_of(kind: Kind, name: str) -> dict[str, Any]:
         }
     hidden = {"self", "input_shape", "data", "seed", "of", "args", "kwargs"}
     parameters = inspect.signature(found).parameters.values()
-    return {
+    options = {
         p.name: None if p.default is inspect.Parameter.empty else p.default for p in parameters if p.name not in hidden
     }
+    return options | FOR_EVERY_BACKBONE if kind == "backbones" else options
 
 
 def make(kind: Kind, part: Part, *given: Any, **built: Any) -> Any:
     """An object of the class that `part` names, from its options and what was built already."""
     check_options(kind, part)
-    return find(kind, part.name)(*given, **built, **part.options)
+    if kind != "backbones":
+        return find(kind, part.name)(*given, **built, **part.options)
+    own = {name: value for name, value in part.options.items() if name not in FOR_EVERY_BACKBONE}
+    backbone = find(kind, part.name)(*given, **built, **own)
+    for name in FOR_EVERY_BACKBONE.keys() & part.options.keys():
+        setattr(backbone, name, part.options[name])
+    return backbone
 
 
 def check_options(kind: Kind, part: Part) -> None:
@@ -221,6 +229,8 @@ def check_options(kind: Kind, part: Part) -> None:
     known = sorted(options_of(kind, part.name))
     found = find(kind, part.name)
     hints = get_type_hints(found if is_dataclass(found) else found.__init__)
+    if kind == "backbones":
+        hints |= {name: type(default) for name, default in FOR_EVERY_BACKBONE.items()}
     for option, value in part.options.items():
         check_name(option, known, among=f"the options of '{part.name}'")
         try:

@@ -20,11 +20,13 @@ class Backbone(nn.Module):
     Attributes:
         pixels: scale and mean that raw pixels p are wanted in, as p * scale - mean; None: as the stream says.
         pretraining: what its weights have learned before, in words.
+        frozen: whether its weights and batch statistics stay as they are; the option `frozen` of every backbone.
     """
 
     n_features: int
     pixels: tuple[float, float] | None = None
     pretraining: str = "none"
+    frozen: bool = False
 
     def initialise(self, kind: Initialisation) -> None:
         """To be called once all layers are there; `torch` leaves them as they made themselves.

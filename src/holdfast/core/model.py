@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -71,7 +71,8 @@ class Model(nn.Module):
     """What is learned: inputs to features to scores.
 
     Args:
-        backbone: inputs (n, …) to features (n, n_features).
+        backbone: inputs (n, …) to features (n, n_features). One that has `frozen = True` keeps its weights and batch
+            statistics; only what stands on it learns.
         setting: who knows the task when, hence who competes.
         scale, mean: an input first becomes x * scale - mean, so that memory can keep raw bytes; without a scale bytes
             are brought to 0…1 and floats left. A backbone that has `pixels` says both itself.
@@ -97,6 +98,10 @@ class Model(nn.Module):
         self.backbone = backbone
         if (pixels := getattr(backbone, "pixels", None)) is not None:  # its weights were learned so, elsewhere
             scale, mean = pixels
+        self.frozen: bool = getattr(backbone, "frozen", False)
+        if self.frozen:
+            backbone.requires_grad_(False)
+            backbone.eval()
         self.head = Head(n_features, n_classes, kind=head, cosine_scale=cosine_scale, seed=seed)
         self.seen = SeenClasses(setting, n_classes)
         self.scale = scale
@@ -106,6 +111,13 @@ class Model(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.head.weight.device
+
+    def train(self, mode: bool = True) -> Model:
+        """Set training mode; a frozen backbone stays as it is when predicting, batch statistics included."""
+        super().train(mode)
+        if self.frozen:
+            self.backbone.eval()
+        return self
 
     def grow(self, n_classes: int) -> None:
         """Make room for `n_classes` classes."""
@@ -123,8 +135,9 @@ class Model(nn.Module):
         return x - self.mean if self.has_mean else x
 
     def features(self, x: Tensor) -> Tensor:
-        """(n, n_features) what the backbone makes of the inputs, with gradient."""
-        features: Tensor = self.backbone(self.prepare(x))
+        """(n, n_features) what the backbone makes of the inputs, with gradient unless it is frozen."""
+        with torch.no_grad() if self.frozen else nullcontext():
+            features: Tensor = self.backbone(self.prepare(x))
         return features
 
     def forward(self, x: Tensor) -> Tensor:

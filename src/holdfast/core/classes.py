@@ -82,6 +82,19 @@ class SeenClasses(Stateful):
             self.table = _enlarged(self.table, n_rows, self.n_classes)
         self.table[task, y] = True
 
+    def join(self, other: SeenClasses) -> None:
+        """Note what another has seen, under the same setting; there has to be room for its classes."""
+        n_rows = max(len(self.table), len(other.table))
+        self.table = _enlarged(self.table, n_rows, self.n_classes)
+        self.table |= _enlarged(other.table.to(self.table.device), n_rows, self.n_classes)
+        self.complete = not self.predicts_by_task and bool(self.table.all())
+
+    def remove(self, classes: Sequence[int]) -> None:
+        """Forget that these classes were seen, in all tasks."""
+        if len(classes):
+            self.table[:, list(classes)] = False
+            self.complete = False
+
     def knows_task(self, task: int) -> bool:
         """Whether a class of `task` was seen; the other settings ask for no task and know all."""
         return not self.predicts_by_task or (0 <= task < len(self.table) and bool(self.table[task].any()))

@@ -113,6 +113,14 @@ class Method(Stateful):
         assign_gradient(gradient, self._not_frozen())
         self.optimizer.step()
 
+    def merge(self, other: Method) -> None:
+        """Add what another of the same options has learned; only a method whose state is a sum can."""
+        raise ValueError(f"what {type(self).__name__} has learned is no sum: it can neither be merged nor taken back")
+
+    def forget(self, batch: Batch) -> list[int]:
+        """Take samples out of what was learned; gives the classes of which none are left."""
+        raise ValueError(f"what {type(self).__name__} has learned is no sum: it can neither be merged nor taken back")
+
     def parameters(self) -> list[Tensor]:
         """θ: the optimiser has all in a list, which costs less than to walk through the modules."""
         return parameters_of(self.optimizer)

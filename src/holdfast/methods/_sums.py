@@ -1,0 +1,115 @@
+"""What the methods have in common whose whole state is a sum over samples."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from holdfast.core.batch import Batch
+from holdfast.core.state import State
+from holdfast.core.sums import ClassSums
+from holdfast.memory.storage import check_allocation
+from holdfast.methods._base import Diverged, Method
+
+LEAST = torch.finfo(torch.float32).min  # the score of a class of which nothing was learned
+
+
+@dataclass(kw_only=True, eq=False)
+class SumsMethod(Method):
+    """Learns by adding up features; the backbone keeps its weights, and no sample is stored.
+
+    Sums have no order: after the same samples the state has the same bits, whatever their order and batches. So two
+    learners that learned apart merge into the one that learned everything, and what was learned can be forgotten.
+    There is no loss to go down: `observe` gives 0.
+    """
+
+    derived: ClassVar[frozenset[str]] = frozenset({"_solution"})
+    products: ClassVar[bool] = True  # whether Σ x xᵀ is needed
+
+    sums: ClassSums = field(init=False)
+    _solution: Any = field(default=None, init=False)  # what scores are worked out with, until the sums change
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps_per_batch != 1 or self.average is not None:
+            raise ValueError("a method that adds up features takes no steps: leave steps_per_batch and average out")
+        width = self.n_summed
+        check_allocation(8 * width * width * (2 if self.products else 0))
+        self.sums = ClassSums(self.model.head.n_classes, width, products=self.products)
+
+    @property
+    def n_features(self) -> int:
+        """What the backbone makes."""
+        return self.model.head.weight.shape[1]
+
+    @property
+    def n_summed(self) -> int:
+        """What is added up of each sample."""
+        return self.n_features
+
+    def described(self, x: Tensor) -> Tensor:
+        """(n, n_summed) what is added up of inputs: float64, on the CPU."""
+        features = self.model.embed(x).cpu().double()
+        # One number to compare, and NaN is below nothing.
+        if not features.abs().max().item() < math.inf:
+            raise Diverged("the backbone makes features that are not finite: nothing was learned of this batch")
+        return self.transformed(features)
+
+    def transformed(self, features: Tensor) -> Tensor:
+        """(n, n_summed) what is added up of features (n, n_features)."""
+        return features
+
+    def observe(self, batch: Batch) -> float:
+        self.sums.add(self.described(batch.x), batch.y)
+        return 0.0
+
+    def forget(self, batch: Batch) -> list[int]:
+        """Take samples out of the sums; gives the classes of which none are left."""
+        self.sums.subtract(self.described(batch.x), batch.y)
+        self._solution = None
+        return [c for c in sorted(set(batch.y.tolist())) if self.sums.counts[c] == 0]
+
+    def merge(self, other: Method) -> None:
+        assert isinstance(other, SumsMethod)
+        if other.sums.n_classes > self.model.head.n_classes:
+            self.grow(other.sums.n_classes)
+        self.sums.merge(other.sums)
+        self._solution = None
+
+    def grow(self, n_classes: int) -> None:
+        super().grow(n_classes)
+        self.sums.grow(n_classes)
+        self._solution = None
+
+    def scores(self, x: Tensor, task: Tensor) -> Tensor:
+        """(n, n_classes) one number a class, the least there is for one of which nothing was learned."""
+        scores = self.sum_scores(self.described(x))
+        scores = scores.masked_fill(self.sums.counts == 0, LEAST).to(self.model.head.weight)
+        return self.model.masked(scores, task)
+
+    @abstractmethod
+    def sum_scores(self, features: Tensor) -> Tensor:
+        """(n, n_classes) scores of what `described` gives, from the sums alone."""
+
+    def caution(self) -> str | None:
+        backbone = self.model.backbone
+        if getattr(backbone, "pretraining", "") == "none" and any(True for _ in backbone.parameters()):
+            return (
+                "the backbone is not trained and keeps its random first weights: give it pretrained ones, or identity"
+            )
+        return None
+
+    def state_dict(self) -> State:
+        # After a save, the learner and its copy work out their scores alike: from the sums.
+        self._solution = None
+        return super().state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        if self.sums.n_classes != self.model.head.n_classes:
+            raise ValueError(f"sums of {self.sums.n_classes} classes, but a head of {self.model.head.n_classes}")

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holdfast.core.batch import Batch
+from holdfast.core.model import predicting
+from holdfast.memory.selection.gradient_diversity import GradientDiversity
+from holdfast.methods._base import Diverged, ReplayMethod
+
+
+@dataclass(kw_only=True, eq=False)
+class KNN(ReplayMethod):
+    """The classes of the stored samples whose features point most nearly the same way.
+
+    Prabhu et al., "Online Continual Learning Without the Storage Constraint" (ACM), 2023; there every sample is stored,
+    here as many as memory holds. The backbone keeps its weights, so a feature is taken once, when its sample comes.
+    Nothing is replayed, and there is no loss: `observe` gives 0.
+
+    Of the stored samples of the classes that compete, the k nearest vote with a weight of exp((cosine - 1) / τ), as
+    in Wu et al., "Unsupervised Feature Learning via Non-parametric Instance Discrimination", CVPR 2018.
+
+    Args:
+        k: how many stored samples vote.
+        temperature: τ.
+    """
+
+    replay_size: int = 0
+    k: int = 20
+    temperature: float = 0.07
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k < 1:
+            raise ValueError(f"k is {self.k}: give 1 or more")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature is {self.temperature}: give more than 0, such as 0.07")
+        if self.steps_per_batch != 1 or self.average is not None:
+            raise ValueError("knn takes no steps: leave steps_per_batch and average out")
+
+    def caution(self) -> str | None:
+        if isinstance(self.selection, GradientDiversity):
+            return "the selection compares gradients of the head, which knn does not learn: choose another"
+        return None
+
+    def observe(self, batch: Batch) -> float:
+        features = self.model.embed(batch.x)
+        if not torch.isfinite(features).all():
+            raise Diverged("the backbone makes features that are not finite: nothing was learned of this batch")
+        self.remember(batch.with_extra(feature=features))
+        return 0.0
+
+    def scores(self, x: Tensor, task: Tensor) -> Tensor:
+        """(n, n_classes) the votes for each class, in shares of the highest that there can be."""
+        with predicting(self.model):
+            features = self.model.features(x)
+        scores = features.new_zeros(len(x), self.model.head.n_classes)
+        if len(self.memory):
+            y = self.memory.y
+            cosines = F.normalize(features) @ F.normalize(self.memory.extra("feature")).T
+            cosines = cosines.masked_fill(~self.model.seen.competing(task)[:, y], -torch.inf)  # which is no vote
+            nearest = cosines.topk(min(self.k, len(y)), dim=1)
+            votes = ((nearest.values - 1) / self.temperature).exp() / nearest.values.shape[1]
+            scores.scatter_add_(1, y[nearest.indices], votes)
+        return self.model.masked(scores, task)

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from holdfast.methods._projection import check_width, project, random_matrix
+from holdfast.methods.slda import Slda
+
+
+@dataclass(kw_only=True, eq=False)
+class RanDumb(Slda):
+    """Random Fourier features, and streaming discriminant analysis on them.
+
+    Prabhu et al., "RanDumb: Random Representations Outperform Online Continually Learned Representations", NeurIPS
+    2024.
+
+        φ(x) = √(2/D) cos(√(2γ) P x / |x| + b),    P standard normal, b uniform in 0…2π
+
+    approximates the kernel exp(-γ |x/|x| - x'/|x'||²). The scale of γ has to be known before the first sample, or
+    the sums would depend on the order; there it is 1 / (d · the variance of all inputs), here samples have unit length.
+
+    Args:
+        width: D, how many features there are.
+        gamma: γ.
+    """
+
+    derived: ClassVar[frozenset[str]] = frozenset({"_solution", "_matrix", "_phases"})
+
+    width: int = 2000
+    gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_width(self.width)
+        if not 0 < self.gamma < math.inf:
+            raise ValueError(f"gamma is {self.gamma}: give more than 0, such as 1.0")
+        super().__post_init__()
+        rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)
+        self._matrix = random_matrix(self.n_features, self.width, rng)
+        self._phases = 2 * math.pi * torch.rand(self.width, generator=rng, dtype=torch.float64)
+
+    @property
+    def n_summed(self) -> int:
+        return self.width
+
+    def transformed(self, features: Tensor) -> Tensor:
+        lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp_min(1e-30)
+        # Rounded to float32: what is below may differ with the place of a sample in its batch.
+        unit = features / lengths.float().double()
+        waves = torch.cos(math.sqrt(2 * self.gamma) * project(unit, self._matrix) + self._phases)
+        return (math.sqrt(2 / self.width) * waves).float().double()

@@ -609,6 +609,17 @@ def test_a_backbone_of_ones_own_is_saved_and_goes_on_to_the_same_bits(tmp_path: 
     assert_same(state_of(restored), state_of(never_saved))
 
 
+def test_one_sample_of_a_high_class_and_a_high_task_makes_a_small_file(tmp_path: Path):
+    learner = Learner("drr", backbone={"name": "mlp", "hidden": [4]}, setting="task", memory=10, score_distillation=0.1)
+    for label, task in ((0, 0), (9_999, 9_999)):
+        learner.observe(X[:1], [label], task)
+        learner.end_task()
+    learner.save(tmp_path / "learner")
+    n_bytes_of_rows = sum(tensor.nbytes for tensor in learner.method.last_end.tensors)
+    assert (tmp_path / "learner").stat().st_size < 2 * n_bytes_of_rows + 100_000
+    assert load_learner(tmp_path / "learner").predict(X[:1], 9_999).tolist() == [9_999]
+
+
 def test_a_backbone_without_layers_is_a_backbone(tmp_path: Path):
     learner = taught(finetune(backbone=nn.Sequential()))
     learner.save(tmp_path / "learner")
@@ -796,7 +807,12 @@ def test_a_file_without_one_of_its_parts_is_refused(tmp_path: Path, key: str):
         (("method", "model", "head.weight"), 1),
         (("method", "model", "head.weight"), torch.tensor(1.0)),
         (("method", "model", "_extra_state"), None),
-        (("method", "model", "_extra_state", "seen", "table"), torch.zeros(1, 1, dtype=torch.bool)),
+        (("method", "model", "_extra_state", "seen", "n_classes"), 1),
+        (("method", "model", "_extra_state", "seen", "n_classes"), 10**12),
+        (("method", "model", "_extra_state", "seen", "pairs"), torch.tensor([7])),
+        (("method", "model", "_extra_state", "seen", "pairs"), torch.tensor([1, 0])),
+        (("method", "model", "_extra_state", "seen", "pairs"), torch.zeros(2)),
+        (("method", "model", "_extra_state", "seen", "learned"), torch.zeros(9, dtype=torch.bool)),
         (("method", "model", "_extra_state", "seen", "setting"), "task"),
         (("method", "model", "_extra_state", "rng"), torch.zeros(3, dtype=torch.uint8)),
         (("method", "optimizer"), {}),

@@ -138,7 +138,7 @@ class Learner(Stateful):
         tasks = self._checked_tasks(task, len(classes), learning=True)
         if n_classes > self.method.model.head.n_classes:
             self.method.grow(n_classes)
-        self.method.model.seen.add(y.to(self.device), tasks.to(self.device))
+        self.method.model.seen.announce(y.tolist(), int(tasks[0]))
 
     def merge(self, other: Learner) -> None:
         """Add what another learner of the same settings has learned, for a method whose state is a sum.
@@ -217,7 +217,7 @@ class Learner(Stateful):
 
     def scores(self, x: Array, task: int | Array | None = None) -> Tensor:
         """(n, n_classes) one number a class, minus infinity where a class does not compete."""
-        if not self.method.model.seen.table.any():
+        if not self.method.model.seen.all_seen().any():
             raise RuntimeError("nothing was learned yet: call observe(x, y) first")
         inputs = self._checked_inputs(x)
         tasks = self._checked_tasks(task, len(inputs), learning=False).to(self.device)
@@ -445,7 +445,7 @@ def _check_sizes(settings: LearnerSettings, state: State, own_backbone: nn.Modul
     if bias is not None and bias.shape != (rows,):
         raise ValueError(f"head.bias has shape {tuple(bias.shape)} for {rows} rows")
     seen = saved["_extra_state"]["seen"]
-    if seen["setting"] != settings.setting or seen["table"].shape[1:] != (rows,):
+    if seen["setting"] != settings.setting or seen["n_classes"] != rows:
         raise ValueError(f"the classes seen are not those of a head of {rows} rows in the setting '{settings.setting}'")
     if (settings.n_classes or 1) > rows:
         raise ValueError(f"the settings ask for {settings.n_classes} classes, but the file holds {rows}")

@@ -402,6 +402,14 @@ def test_a_hostile_file_is_refused(tmp_path: Path, kind: str):
         read_checkpoint(tmp_path / "hostile")
 
 
+def test_a_file_of_an_earlier_version_is_refused_with_both_versions(tmp_path: Path):
+    (tmp_path / "old").write_bytes(raw_file({"__metadata__": {"format": "holdfast-1"}}))
+    with pytest.raises(
+        CorruptCheckpoint, match=rf"no checkpoint of this version \(holdfast-1, not {checkpoint.FORMAT}\)"
+    ):
+        read_checkpoint(tmp_path / "old")
+
+
 def test_a_file_signed_in_these_tests_is_read_if_it_is_well_formed(tmp_path: Path):
     (tmp_path / "fine").write_bytes(signed('{"dict": [["a", {"tuple": [1]}]]}'))
     assert read_checkpoint(tmp_path / "fine") == {"a": (1,)}

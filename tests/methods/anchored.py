@@ -25,10 +25,10 @@ Array = NDArray[np.float64]
 METHODS: list[type[AnchoredMethod]] = [EWC, MAS, RWalk, SI]
 
 
-def linear_model(setting: Setting = "domain", n_classes: int = 3) -> Model:
-    """Three inputs, which are the features, in double precision."""
+def linear_model(setting: Setting = "domain", n_classes: int = 3, *, n_seen: int | None = None) -> Model:
+    """Three inputs, which are the features, in double precision; all classes were seen, or the first few."""
     model = Model(nn.Identity(), n_features=3, n_classes=n_classes, setting=setting).double()
-    model.seen.announce(range(n_classes), task=0)
+    model.seen.announce(range(n_classes if n_seen is None else n_seen), task=0)
     return model
 
 

@@ -203,8 +203,7 @@ def test_a_head_that_grows_keeps_what_was_held_and_adds_free_rows(kind: type[Anc
 def test_rows_that_came_later_are_learned_as_if_they_had_been_there(kind: type[AnchoredMethod]):
     # Classes that do not compete have no gradient, so room for them from the beginning makes no difference.
     grown = make(kind, linear_model("task", 3), **quick(kind))
-    roomy_model = linear_model("task", 6)
-    roomy_model.seen.table[0, 3:] = False
+    roomy_model = linear_model("task", 6, n_seen=3)
     later = copy.deepcopy(grown.model)  # whose new rows come from the same generator
     later.grow(6)
     with torch.no_grad():

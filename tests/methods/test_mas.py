@@ -47,8 +47,7 @@ def test_importance_and_weights_are_those_of_the_closed_form_over_three_tasks():
 
 
 def test_only_classes_that_compete_count():
-    method = make(MAS, linear_model("task", n_classes=5))
-    method.model.seen.table[0, 3:] = False
+    method = make(MAS, linear_model("task", n_classes=5, n_seen=3))
     theta, batch = weights_of(method), small_batch(4)
     method.observe(batch)
     method.end_task()

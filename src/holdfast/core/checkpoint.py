@@ -20,7 +20,7 @@ from torch import Tensor
 from holdfast.core.atomic import replacing
 from holdfast.core.state import State
 
-FORMAT = "holdfast-1"
+FORMAT = "holdfast-2"
 _DTYPE_NAMES = {  # by which safetensors knows them
     torch.bool: "BOOL",
     torch.uint8: "U8",
@@ -95,7 +95,8 @@ def _read(path: Path) -> State:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
-                raise CorruptCheckpoint(f"{path} is no checkpoint of this version ({FORMAT})")
+                found = metadata.get("format")
+                raise CorruptCheckpoint(f"{path} is no checkpoint of this version ({found}, not {FORMAT}): begin anew")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
         if _checksum(metadata["state"], tensors) != metadata.get("sha256"):
             raise CorruptCheckpoint(f"{path} is damaged: its checksum does not fit its content")

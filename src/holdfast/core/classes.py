@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from holdfast.core.state import Stateful
+from holdfast.core.state import State, Stateful
+
+Array = NDArray[Any]
 
 Setting = Literal["task", "class", "domain", "free"]
 SETTINGS: tuple[Setting, ...] = get_args(Setting)
@@ -18,6 +22,11 @@ SETTING_MEANINGS: dict[Setting, str] = {
     "domain": "task known when learning only; tasks share their classes, all seen classes compete",
     "free": "task never known; all seen classes compete",
 }
+
+_SHIFT = 32  # bits of a class in a pair
+_SPAN = 1 << _SHIFT
+_MOST_RECENT = 64
+_TABLE_BYTES = 8192  # a table of tasks and classes of this size is kept, and looked up a little faster than a list
 
 
 def learns_by_task(setting: Setting) -> bool:
@@ -36,13 +45,30 @@ def tasks_own_classes(setting: Setting) -> bool:
 
 
 class SeenClasses(Stateful):
-    """The classes seen so far, under one of the four settings."""
+    """The classes seen so far, under one of the four settings; a row of classes for each task whose number is known.
 
-    def __init__(self, setting: Setting, n_classes: int, device: torch.device | None = None) -> None:
+    A row is the list of its classes, so that its size depends on what was seen and not on how classes and tasks are
+    numbered. Tensors are replaced and never written to: who holds one sees no change.
+
+    Example:
+        >>> seen = SeenClasses("task", n_classes=4)
+        >>> seen.add(torch.tensor([0, 3]), torch.tensor([0, 7]))
+        >>> seen.competing(torch.tensor([7])).tolist()
+        [[False, False, False, True]]
+    """
+
+    derived: ClassVar[frozenset[str]] = frozenset({"complete", "n_tasks_learned", "_all", "_own", "_table", "_recent"})
+
+    _recent: frozenset[int]  # some of the pairs learned
+
+    def __init__(self, setting: Setting, n_classes: int) -> None:
         self.setting: Setting = setting
-        # (rows, n_classes): a row a task in the setting `task`, one row for all tasks in the others.
-        self.table = torch.zeros(1, n_classes, dtype=torch.bool, device=device)
-        self.complete = False  # whether every class competes for every sample, so that no mask is needed
+        self.n_classes = n_classes  # there is room for
+        self.pairs = torch.zeros(
+            0, dtype=torch.int64
+        )  # (k,) each task and class seen, as one number, the task in its upper half; sorted
+        self.learned = torch.zeros(0, dtype=torch.bool)  # (k,) false where the class was announced and no sample came
+        self._look_again()
 
     @property
     def learns_by_task(self) -> bool:
@@ -55,68 +81,154 @@ class SeenClasses(Stateful):
         return predicts_by_task(self.setting)
 
     @property
-    def n_classes(self) -> int:
-        """Classes there is room for."""
-        return self.table.shape[1]
+    def nbytes(self) -> int:
+        """Bytes of all tensors, those included that make looking up fast."""
+        pairs = 9 * len(self.pairs) + (0 if len(self._own) == len(self.pairs) else 8 * len(self._own))
+        return pairs + self.n_classes + (0 if self._table is None else self._table.nbytes)
 
     def grow(self, n_classes: int) -> None:
         """Make room for `n_classes` classes."""
-        self.table = _enlarged(self.table, len(self.table), n_classes)
-        self.complete = False
+        self.n_classes = n_classes
+        self._look_again()
 
     def announce(self, classes: Sequence[int], task: int) -> None:
         """Say which classes a task has before its samples come."""
-        y = torch.tensor(list(classes), dtype=torch.int64, device=self.table.device)
-        self.add(y, torch.full_like(y, task))
+        y = torch.tensor(list(classes), dtype=torch.int64)
+        self._note((task << _SHIFT) + y.numpy(), learned=False)
 
     def add(self, y: Tensor, task: Tensor) -> None:
         """Note the classes `y` (n,) of samples of the tasks `task` (n,)."""
-        if self.complete:
+        pairs = frozenset((of << _SHIFT) + label for of, label in zip(task.tolist(), y.tolist(), strict=True))
+        if pairs <= self._recent:  # as a rule: several times faster than to look among all
             return
-        if not self.predicts_by_task:
-            self.table[0, y] = True
-            self.complete = bool(self.table.all())
-            return
-        n_rows = int(task.max()) + 1
-        if n_rows > len(self.table):
-            self.table = _enlarged(self.table, n_rows, self.n_classes)
-        self.table[task, y] = True
+        self._note(np.array(sorted(pairs)), learned=True)
+        recent = self._recent | pairs
+        self._recent = recent if len(recent) <= _MOST_RECENT else frozenset()
 
     def join(self, other: SeenClasses) -> None:
         """Note what another has seen, under the same setting; there has to be room for its classes."""
-        n_rows = max(len(self.table), len(other.table))
-        self.table = _enlarged(self.table, n_rows, self.n_classes)
-        self.table |= _enlarged(other.table.to(self.table.device), n_rows, self.n_classes)
-        self.complete = not self.predicts_by_task and bool(self.table.all())
+        self._note(other.pairs.numpy(), learned=False)
+        self._note(other.pairs[other.learned].numpy(), learned=True)
 
     def remove(self, classes: Sequence[int]) -> None:
         """Forget that these classes were seen, in all tasks."""
-        if len(classes):
-            self.table[:, list(classes)] = False
-            self.complete = False
+        kept = ~torch.isin(self.pairs & (_SPAN - 1), torch.tensor(list(classes), dtype=torch.int64))
+        self.pairs, self.learned = self.pairs[kept], self.learned[kept]
+        self._look_again()
 
     def knows_task(self, task: int) -> bool:
         """Whether a class of `task` was seen; the other settings ask for no task and know all."""
-        return not self.predicts_by_task or (0 <= task < len(self.table) and bool(self.table[task].any()))
+        begin, end = np.searchsorted(self.pairs.numpy(), [task << _SHIFT, (task + 1) << _SHIFT])
+        return not self.predicts_by_task or bool(begin < end)
 
     def competing(self, task: Tensor) -> Tensor:
         """(n, n_classes) true where a class competes for a sample of the tasks `task` (n,)."""
-        if self.predicts_by_task:
-            return self.table[task]
-        return self.table.expand(len(task), -1)
+        return self.of_task(task) if self.predicts_by_task else self._everywhere(task)
 
-    def up_to(self, task: Tensor) -> Tensor:
+    def of_task(self, task: Tensor) -> Tensor:
+        """(n, n_classes) true where a class is of the sample's task; for all seen where tasks do not own classes.
+
+        In the setting `class` an announced class is of a task once a sample of it was learned.
+        """
+        if not tasks_own_classes(self.setting):
+            return self._everywhere(task)
+        if self._table is not None:
+            return self._table.to(task.device)[task]
+        tasks = task.cpu().numpy()
+        return self._mask(tasks << _SHIFT, (tasks + 1) << _SHIFT).to(task.device)
+
+    def up_to_task(self, task: Tensor) -> Tensor:
         """(n, n_classes) the same, with the classes of tasks of lower numbers beside those of the sample's own."""
-        if self.predicts_by_task:
-            return self.table.cumsum(dim=0).bool()[task]
-        return self.competing(task)
+        if not tasks_own_classes(self.setting):
+            return self._everywhere(task)
+        tasks = task.cpu().numpy()
+        return self._mask(np.zeros_like(tasks), (tasks + 1) << _SHIFT).to(task.device)
+
+    def all_seen(self) -> Tensor:
+        """(n_classes,) true for every class seen."""
+        return self._all
+
+    def all_learned(self) -> Tensor:
+        """(n_classes,) true for every class of which a sample was learned."""
+        return _row(self.pairs[self.learned], self.n_classes)
+
+    def groups(self) -> Tensor:
+        """(groups, n_classes) classes that compete among each other, of which a sample was learned, of any task.
+
+        A group is a task in the setting `task`; in the others all are one.
+        """
+        if not self.predicts_by_task:
+            groups = self._all[None] & self.all_learned()
+        else:
+            tasks = torch.from_numpy(np.unique(self.pairs.numpy() >> _SHIFT))
+            groups = self.of_task(tasks) & self.all_learned()
+        return groups[groups.any(dim=1)]
 
     def classes(self) -> Tensor:
         """All classes seen, in order."""
-        return self.table.any(dim=0).nonzero().flatten()
+        return self._all.nonzero().flatten()
+
+    def load_state_dict(self, state: State) -> None:
+        if "table" in state:
+            raise ValueError("the classes seen were saved by an earlier version: load them with the version that saved")
+        n_classes, pairs, learned = (state.get(name) for name in ("n_classes", "pairs", "learned"))
+        if not isinstance(pairs, Tensor) or pairs.dtype != torch.int64 or pairs.ndim != 1:
+            raise ValueError("the classes seen that were saved are not whole: pairs is no row of whole numbers")
+        if not isinstance(learned, Tensor) or learned.dtype != torch.bool or learned.shape != pairs.shape:
+            raise ValueError("the classes seen that were saved are not whole: learned does not fit pairs")
+        classes = pairs & (_SPAN - 1)
+        if not isinstance(n_classes, int) or n_classes < 0 or bool((classes >= n_classes).any()):
+            raise ValueError(f"the classes seen that were saved are not all below {n_classes}")
+        if bool((pairs.diff() <= 0).any()):
+            raise ValueError("the classes seen that were saved are not in order")
+        super().load_state_dict(state)
+        self._look_again()
+
+    def _note(self, noted: Array, *, learned: bool) -> None:
+        known = self.pairs.numpy()
+        place = known.searchsorted(noted)
+        found = known.take(place, mode="clip") == noted if len(known) else np.zeros(len(noted), bool)
+        if found.all() and (not learned or self.learned.numpy().take(place).all()):
+            return
+        pairs = np.union1d(known, noted)
+        flags = np.zeros(len(pairs), bool)
+        flags[pairs.searchsorted(known)] = self.learned.numpy()
+        if learned:
+            flags[pairs.searchsorted(noted)] = True
+        self.pairs, self.learned = torch.from_numpy(pairs), torch.from_numpy(flags)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Make anew what is derived from the pairs."""
+        self._recent = frozenset()
+        self._all = _row(self.pairs, self.n_classes)
+        self.complete = not self.predicts_by_task and bool(self._all.all())
+        learned = self.pairs if bool(self.learned.all()) else self.pairs[self.learned]
+        self.n_tasks_learned = len(np.unique(learned.numpy() >> _SHIFT))
+        self._own = self.pairs if self.predicts_by_task else learned
+        self._table = None
+        n_tasks = 1 + max(0, int(self.pairs[-1]) >> _SHIFT) if len(self.pairs) else 1
+        if tasks_own_classes(self.setting) and n_tasks * self.n_classes <= _TABLE_BYTES:
+            tasks = np.arange(n_tasks)
+            self._table = self._mask(tasks << _SHIFT, (tasks + 1) << _SHIFT)
+
+    def _everywhere(self, task: Tensor) -> Tensor:
+        return self._all.to(task.device).expand(len(task), -1)
+
+    def _mask(self, begin: Array, end: Array) -> Tensor:
+        """(n, n_classes) true, in row i, for the classes of the pairs from begin[i] to before end[i]."""
+        own = self._own.numpy()
+        first, last = own.searchsorted(begin), own.searchsorted(end)
+        lengths = last - first
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        places = np.arange(len(rows)) + np.repeat(last - lengths.cumsum(), lengths)
+        mask = np.zeros((len(lengths), self.n_classes), bool)
+        mask[rows, own[places] & (_SPAN - 1)] = True
+        return torch.from_numpy(mask)
 
 
-def _enlarged(table: Tensor, n_rows: int, n_columns: int) -> Tensor:
-    larger = table.new_zeros(n_rows, n_columns)
-    larger[: table.shape[0], : table.shape[1]] = table
-    return larger
+def _row(pairs: Tensor, n_classes: int) -> Tensor:
+    """(n_classes,) true for the classes of the pairs, whatever their tasks."""
+    row = torch.zeros(n_classes, dtype=torch.bool)
+    row[pairs & (_SPAN - 1)] = True
+    return row

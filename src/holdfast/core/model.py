@@ -171,6 +171,8 @@ class Model(nn.Module):
 
     def set_extra_state(self, state: Any) -> None:
         self.seen.load_state_dict(state["seen"])
+        if self.seen.n_classes != self.head.n_classes:
+            raise ValueError(f"{self.seen.n_classes} classes could be seen, but the head has {self.head.n_classes}")
         self.head.rng.set_state(state["rng"])
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:

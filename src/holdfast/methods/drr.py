@@ -72,10 +72,9 @@ class DRR(ReplayMethod):
     mirror: bool = False
     mirror_scores: bool = False
 
-    task_of_class: dict[int, int] = field(default_factory=dict, init=False)
     newest_task: int = field(default_factory=lambda: NO_TASK, init=False)
     rng: torch.Generator = field(init=False)  # of augmentations
-    # If scores are distilled: the model at the end of the last task, and the classes of each task, (tasks, n_classes).
+    # If scores are distilled: the model at the end of the last task, and (k, 2) each class in its group then.
     last_end: StoredWeights = field(init=False)
     last_groups: Tensor = field(init=False)
     _means: Tensor | None = field(default=None, init=False)  # of the classes, until the next batch
@@ -84,11 +83,11 @@ class DRR(ReplayMethod):
         super().__post_init__()
         self.rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)  # not the head's own numbers
         if self.score_distillation:
-            self.last_end, self.last_groups = StoredWeights(), torch.zeros(0, 0, dtype=torch.bool)
+            self.last_end, self.last_groups = StoredWeights(), torch.zeros(0, 2, dtype=torch.int64)
 
     def observe(self, batch: Batch) -> float:
         new = join([batch, replace(batch, x=_mirrored(batch.x, option="mirror"))]) if self.mirror else batch
-        self.task_of_class.update(zip(batch.y.tolist(), batch.task.tolist(), strict=True))
+        self.model.seen.add(batch.y, batch.task)
         self.newest_task = int(batch.task[-1])
         for _ in range(self.steps_per_batch):
             old = self.recall(batch)
@@ -113,10 +112,7 @@ class DRR(ReplayMethod):
         if self.score_distillation:
             with self.settled():
                 self.last_end.take(self.model)
-            learned = torch.zeros_like(self.model.seen.table[0])  # some may be announced only
-            learned[list(self.task_of_class)] = True
-            groups = self.model.seen.table & learned
-            self.last_groups = groups[groups.any(dim=1)]
+            self.last_groups = self.model.seen.groups().nonzero()
 
     def caution(self) -> str | None:
         if self.score_distillation and not self.model.seen.learns_by_task:
@@ -165,9 +161,10 @@ class DRR(ReplayMethod):
         Args:
             features: (n, d) of each part. held: (n, n_classes) its scores then.
         """
-        groups = F.pad(
-            self.last_groups, (0, self.model.head.n_classes - self.last_groups.shape[1])
-        )  # it may have grown
+        group, y = self.last_groups.to(self.model.device).unbind(1)
+        n_groups = int(group[-1]) + 1 if len(group) else 0
+        groups = torch.zeros(n_groups, self.model.head.n_classes, dtype=torch.bool, device=self.model.device)
+        groups[group, y] = True
         losses = [
             score_distillation_loss(
                 self.logit_scale * self.model.head.cosines(now), then, groups, temperature=TEMPERATURE
@@ -205,11 +202,11 @@ class DRR(ReplayMethod):
 
     def _competing(self, task: Tensor, is_old: Tensor, new_classes: Tensor) -> tuple[Tensor, Tensor]:
         """(n, n_classes) true where a class is of the sample's task, and true where it is contrasted with it."""
-        seen = self.model.seen.table.any(dim=0).expand(len(task), -1)
+        seen = self.model.seen.all_seen().to(task.device).expand(len(task), -1)
         by_task = self.model.seen.predicts_by_task
         old_against = self.old_against or ("task" if by_task else "seen")
         new_against = self.new_against or ("task" if by_task else self._least_disturbing())
-        reach = {"task": self._same_task(task, seen), "seen": seen}
+        reach = {"task": self.model.seen.of_task(task), "seen": seen}
         if new_against == "batch":
             reach["batch"] = torch.zeros_like(seen[0]).index_fill(0, new_classes, value=True).expand_as(seen)
         if "before" in (old_against, new_against):
@@ -222,28 +219,19 @@ class DRR(ReplayMethod):
         """What new samples are contrasted with where the task is not known: as little as lets classes be told apart."""
         return "batch" if self.replays_new and self.model.seen.setting != "domain" else "seen"
 
-    def _same_task(self, task: Tensor, seen: Tensor) -> Tensor:
-        """(n, n_classes) true where a class belongs to the sample's task; all of them where tasks share classes."""
-        setting = self.model.seen.setting
-        if setting == "task":
-            return self.model.seen.competing(task)
-        return self._task_by_class() == task[:, None] if setting == "class" else seen
-
     def _up_to_own_task(self, task: Tensor, seen: Tensor) -> Tensor:
-        """(n, n_classes) the same, or to a task before it."""
-        setting = self.model.seen.setting
-        if setting == "task":
-            return self.model.seen.up_to(task)
-        return seen & (self._task_by_class() <= task[:, None]) if setting == "class" else seen
+        """(n, n_classes) true where a class is of the sample's task or of a task before it.
 
-    def _task_by_class(self) -> Tensor:
-        """(n_classes,) the task of each class, NO_TASK where it was not seen."""
-        by_class = [self.task_of_class.get(label, NO_TASK) for label in range(self.model.head.n_classes)]
-        return torch.tensor(by_class, device=self.model.device)
+        In the setting `class` an announced class counts too, until a sample of it was learned.
+        """
+        before = self.model.seen.up_to_task(task)
+        if self.model.seen.setting != "class":
+            return before
+        return before | (seen & ~self.model.seen.all_learned().to(task.device))
 
     def _active_task_margin(self) -> float:
         """m^t: it rests while one task was seen, and where tasks share classes or are not known."""
-        if not tasks_own_classes(self.model.seen.setting) or len(set(self.task_of_class.values())) < 2:
+        if not tasks_own_classes(self.model.seen.setting) or self.model.seen.n_tasks_learned < 2:
             return 0.0
         return self.task_margin
 

@@ -28,5 +28,5 @@ class Finetune(Method):
         return loss
 
     def _loss_among_all(self, batch: Batch) -> Tensor:
-        unseen = ~self.model.seen.table.any(dim=0)
+        unseen = ~self.model.seen.all_seen().to(self.model.device)
         return F.cross_entropy(self.model(batch.x).masked_fill(unseen, -math.inf), batch.y)

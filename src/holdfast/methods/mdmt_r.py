@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.core.batch import NO_TASK, Batch
-from holdfast.core.classes import SeenClasses, tasks_own_classes
+from holdfast.core.classes import tasks_own_classes
 from holdfast.core.model import HeadKind, predicting
 from holdfast.losses.margin_softmax import margin_softmax_loss
 from holdfast.methods._base import ReplayMethod
@@ -41,7 +41,6 @@ class MDMTR(ReplayMethod):
     blind_units: Literal["zero", "out"] = "zero"
     distillation: float = 1.0
 
-    classes_by_task: SeenClasses = field(init=False)  # a row a task, also where all seen classes compete
     newest_task: int = field(default_factory=lambda: NO_TASK, init=False)
 
     def __post_init__(self) -> None:
@@ -54,11 +53,6 @@ class MDMTR(ReplayMethod):
                 raise ValueError(f"{name} is {margin}: give an angle from 0 to π, in radians")
         if not 0 <= self.distillation < math.inf:
             raise ValueError(f"distillation is {self.distillation}: give 0 or more")
-        self.classes_by_task = SeenClasses("task", self.model.head.n_classes, self.model.device)
-
-    def grow(self, n_classes: int) -> None:
-        super().grow(n_classes)
-        self.classes_by_task.grow(n_classes)
 
     def caution(self) -> str | None:
         seen = self.model.seen
@@ -69,9 +63,8 @@ class MDMTR(ReplayMethod):
         return f"in the setting '{seen.setting}' no class belongs to one known task, so MDMT-R's task margin rests"
 
     def observe(self, batch: Batch) -> float:
-        if self.model.seen.learns_by_task:
-            self.classes_by_task.add(batch.y, batch.task)
-            self.newest_task = int(batch.task[-1])
+        self.model.seen.add(batch.y, batch.task)
+        self.newest_task = int(batch.task[-1])
         for _ in range(self.steps_per_batch):
             old = self.recall(batch)
             loss = torch.zeros((), device=self.model.device)
@@ -102,17 +95,12 @@ class MDMTR(ReplayMethod):
 
     def own_task(self, batch: Batch) -> Tensor:
         """(n, n_classes) V of new samples: the classes of their task."""
-        return self._by_task().competing(batch.task)
+        return self.model.seen.of_task(batch.task)
 
     def up_to_own_task(self, batch: Batch) -> Tensor:
         """(n, n_classes) V of replayed samples: the classes of their task and of those before it."""
-        return self._by_task().up_to(batch.task)
+        return self.model.seen.up_to_task(batch.task)
 
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
         with predicting(self.model):
             return self.model.masked(self.model.head.cosines(self.model.features(x)), task)
-
-    def _by_task(self) -> SeenClasses:
-        """The classes of each task; of all at once where tasks share them or are not known."""
-        seen = self.model.seen
-        return self.classes_by_task if tasks_own_classes(seen.setting) and not seen.predicts_by_task else seen

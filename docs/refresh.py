@@ -2,8 +2,9 @@
 
     python docs/refresh.py
 
-A table stands below a comment that names the folder of its runs, as <!-- results/tuning/turned -->, or, as
-<!-- headlines -->, the paper's tables. `make pages` also writes docs/results.md.
+Tables stand below a comment that names the folder of their runs, as <!-- results/tuning/turned -->, or, as
+<!-- headlines -->, the paper's tables, and end at <!-- end -->. There is one for each protocol. `make pages` also
+writes docs/results.md.
 """
 
 from __future__ import annotations
@@ -11,24 +12,28 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from holdfast.experiments.protocol import by_protocol
 from holdfast.experiments.results import ResultStore
-from holdfast.experiments.tables import Rows, comparison, markdown, mean_and_spread
+from holdfast.experiments.tables import Rows, compared, markdown, mean_and_spread
 from holdfast.report.paper import make_table, paper_tables, stored_runs
 from holdfast.report.tables import Cell, Row
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BENCHMARKS = {"table-1": "Permuted MNIST", "table-2": "Split CIFAR", "table-3": "Split CUB", "table-4": "Split AWA"}
-_BLOCK = re.compile(r"(?<=<!-- )(results/[\w/]+|headlines)( -->\n\n)((?:\|.*\n)*)")
+_BLOCK = re.compile(r"(?<=<!-- )(results/[\w/]+|headlines) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 
 
 def refreshed(page: str) -> str:
     """The text of a page with its tables as the stored results have them."""
-    return _BLOCK.sub(lambda found: f"{found[1]}{found[2]}{_table(found[1])}\n", page)
+    return _BLOCK.sub(lambda found: f"{found[1]} -->\n\n{_tables(found[1])}\n\n", page)
 
 
-def _table(name: str) -> str:
-    return markdown(headlines() if name == "headlines" else comparison(ResultStore(ROOT / name).results()))
+def _tables(name: str) -> str:
+    if name == "headlines":
+        return markdown(headlines())
+    groups = by_protocol(ResultStore(ROOT / name).results())
+    return "\n\n".join(compared(protocol.heading, results) for protocol, results in groups.items())
 
 
 def headlines() -> Rows:

@@ -208,3 +208,31 @@ def test_a_method_of_another_package_is_named_by_module_and_class(tmp_path, hold
 def test_help_and_version(holdfast):
     assert holdfast("--version").stdout.startswith("holdfast 0.")
     assert "compare" in holdfast("--help").stdout
+
+
+def test_compare_gives_methods_without_a_row_what_is_shared_and_says_what_differs(tmp_path, holdfast):
+    (tmp_path / "my_rows.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from holdfast.methods.er import ER\n"
+        "@dataclass(kw_only=True, eq=False)\n"
+        "class Mine(ER):\n"
+        "    'My own.'\n"
+    )
+    done = holdfast("compare", "permuted_digits", "--methods", "er,er_ace,my_rows:Mine,drr", *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert "unless said below: average=none, selection=ring(per_class=5)" in done.stdout
+    assert "drr: selection=centroid(per_class=5, epsilon=2), average=0.95, distillation=10" in done.stdout
+    results = json.loads(holdfast("show", "runs", "--json").stdout)
+    assert {result["experiment"]["method"]["replay_size"] for result in results} == {32}
+
+
+def test_runs_of_two_protocols_never_stand_in_one_table(holdfast):
+    for tasks in (["--n-tasks", "1"], ["--n-tasks", "2"], ["--n-tasks", "1", "--tasks", "tuning"]):
+        holdfast("sweep", "permuted_digits", "--methods", "er,joint", "--seeds", "1", "--workers", "1",
+                 "--set", "stream.samples_per_task=20", *tasks)  # fmt: skip
+    for arguments in (["show", "runs"], ["show", "runs", "--markdown"]):
+        shown = holdfast(*arguments).stdout
+        kinds = ("1 reported task,", "2 reported tasks,", "1 tuning task,")
+        headings = [line for line in shown.splitlines() if "permuted_digits: " in line]
+        assert [kind in heading for kind, heading in zip(kinds, headings, strict=True)] == [True] * 3
+        assert shown.count("A_T (%)") == shown.count("joint") == 3

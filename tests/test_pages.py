@@ -59,7 +59,8 @@ def test_the_stored_records_make_a_map_of_the_drift():
 
 def _prose(page: str) -> str:
     """A page in one line, without tables, code and comments."""
-    page = re.sub(r"```.*?```|<!--.*?-->|^(?: {4}|\|).*?$", "", page, flags=re.DOTALL | re.MULTILINE)
+    tables = r"<!-- (?:results/[\w/]+|headlines) -->.*?<!-- end -->"
+    page = re.sub(rf"```.*?```|{tables}|<!--.*?-->|^(?: {{4}}|\|).*?$", "", page, flags=re.DOTALL | re.MULTILINE)
     return " ".join(re.sub(r"`[^`]*`", "`", page).split())
 
 

@@ -19,10 +19,11 @@ from rich.table import Table
 from holdfast.build import Unknown
 from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.protocol import by_protocol
 from holdfast.experiments.recipes import Recipe, Size, load_recipe, parse_changes
 from holdfast.experiments.results import Refused, Result
 from holdfast.experiments.run import Interrupted
-from holdfast.experiments.tables import comparison
+from holdfast.experiments.tables import comparison, unlike
 from holdfast.methods._base import Diverged
 
 # What a command answers with a sentence instead of a traceback.
@@ -47,6 +48,9 @@ Device = Annotated[str, typer.Option(help="Where to learn.")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of torch; other numbers of threads round otherwise.")]
 Every = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is there and begin anew.")]
+ContinueAnyway = Annotated[
+    bool, typer.Option("--continue-anyway", help="Go on from checkpoints of other code; the result says so.")
+]
 Keep = Annotated[bool, typer.Option("--record", help="Keep features and memory, which a report then shows.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
@@ -110,9 +114,13 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def comparison_table(title: str, results: list[Result]) -> Table:
-    """A line for each row of the benchmark, to print."""
-    return text_table(title, *comparison(results))
+def print_comparison(results: list[Result]) -> None:
+    """A table for each protocol, and below it what differs between its rows."""
+    for protocol, group in by_protocol(results).items():
+        out.print(text_table(protocol.heading, *comparison(group)))
+        for line in unlike(group):
+            out.print(f"  {line}", markup=False)
+        out.print()
 
 
 def text_table(title: str, header: list[str], rows: list[list[str]]) -> Table:

@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from holdfast._command_line import FAILURES, Data, Device, OutFolder, SizeName, Threads
+from holdfast._command_line import FAILURES, ContinueAnyway, Data, Device, OutFolder, SizeName, Threads
 from holdfast._running import run_all
 from holdfast._sweeping import run_at_once
 from holdfast.build import Unknown, check_name
@@ -50,6 +50,7 @@ def paper_command(
         bool, typer.Option("--verdicts", help="Say of each number whether it is reproduced, or why not.")
     ] = False,
     run: Annotated[bool, typer.Option("--run", help="First run what is missing.")] = False,
+    continue_anyway: ContinueAnyway = False,
     data: Data = None,
     device: Device = "cpu",
     threads: Threads = 1,
@@ -74,7 +75,8 @@ def paper_command(
         torch.set_num_threads(threads)
         out_folder.mkdir(parents=True, exist_ok=True)
         quiet = style != "terminal" and to is None  # a document is printed, and nothing else
-        how = How(data=data, device=device, record=figure is not None and figure.needs_records)
+        needs_records = figure is not None and figure.needs_records
+        how = How(data=data, device=device, record=needs_records, continue_anyway=continue_anyway)
         run_each = partial(_run_each, store=ResultStore(out_folder), workers=workers, quiet=quiet, how=how)
         for each in chosen:
             all_ran &= run_each(missing_experiments(each, stored_runs(folders), sized))

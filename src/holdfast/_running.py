@@ -8,6 +8,7 @@ from typing import Unpack
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from holdfast._command_line import err, out, stop_on_signal
+from holdfast.experiments.code import other_code
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import Result, ResultStore
 from holdfast.experiments.run import How, Moment, run
@@ -28,7 +29,9 @@ def run_all(
             with _Watcher(experiment.label, quiet=quiet) as watcher:
                 result = run(experiment, store, fresh=fresh, watcher=watcher, stop=stop, **how)
             if not watcher.has_begun and not quiet:
-                out.print(f"{experiment.label}: finished before, skipped ({store.folder(experiment)})")
+                unlike = other_code(result.code, experiment)
+                finished = f"finished before {unlike}".strip()
+                out.print(f"{experiment.label}: {finished}, skipped ({store.folder(experiment)})", markup=False)
             results.append(result)
     return results
 

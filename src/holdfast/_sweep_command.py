@@ -11,6 +11,7 @@ from holdfast._command_line import (
     AllMethods,
     AllSeeds,
     Changes,
+    ContinueAnyway,
     Data,
     Device,
     Every,
@@ -24,10 +25,10 @@ from holdfast._command_line import (
     all_changes,
     all_experiments,
     as_document,
-    comparison_table,
     err,
     out,
     parse_seeds,
+    print_comparison,
     print_json,
     sized_recipe,
 )
@@ -54,6 +55,7 @@ def sweep_command(
     data: Data = None,
     device: Device = "cpu",
     checkpoint_every: Every = 60,
+    continue_anyway: ContinueAnyway = False,
     record: Keep = False,
     as_json: Json = False,
 ) -> None:
@@ -63,7 +65,13 @@ def sweep_command(
     chosen_seeds = parse_seeds(seeds) if seeds else loaded.seeds
     experiments = all_experiments(loaded, rows, chosen_seeds, all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)
+    how = How(
+        data=data,
+        device=device,
+        checkpoint_seconds=checkpoint_every,
+        record=record,
+        continue_anyway=continue_anyway,
+    )
     report = run_at_once(experiments, store, workers=workers, ray=ray, quiet=as_json, **how)
     if as_json:
         results = [as_document(result, store.folder(result.experiment)) for result in report.results]
@@ -71,7 +79,7 @@ def sweep_command(
         print_json({"results": results, "failed": failed})
     else:
         if report.results:
-            out.print(comparison_table(loaded.name, report.results))
+            print_comparison(report.results)
         out.print(f"written to {out_folder / loaded.name}")
     if report.failures:
         err.print(f"{len(report.failures)} of {len(report.results) + len(report.failures)} runs failed:")

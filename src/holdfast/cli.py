@@ -17,6 +17,7 @@ from holdfast import __version__, _data_commands, _paper_command, _report_comman
 from holdfast._command_line import (
     FAILURES,
     Changes,
+    ContinueAnyway,
     Data,
     Device,
     Every,
@@ -34,20 +35,21 @@ from holdfast._command_line import (
     all_changes,
     all_experiments,
     as_document,
-    comparison_table,
     err,
     out,
     parse_seeds,
+    print_comparison,
     print_json,
     sized_recipe,
     text_table,
 )
 from holdfast._running import run_all
 from holdfast.build import FOLDERS, Kind, Unknown, check_name, find, names
+from holdfast.experiments.protocol import by_protocol
 from holdfast.experiments.recipes import load_recipe, recipe_names
 from holdfast.experiments.results import Result, ResultStore, read_result
 from holdfast.experiments.run import How
-from holdfast.experiments.tables import comparison, drift_rows, markdown, matrix_rows
+from holdfast.experiments.tables import compared, comparison, drift_rows, matrix_rows
 
 app = typer.Typer(
     help="Online continual learning: learn a stream once, in bounded memory, and do not forget.",
@@ -76,6 +78,7 @@ def run_command(
     threads: Threads = 1,
     checkpoint_every: Every = 60,
     fresh: Fresh = False,
+    continue_anyway: ContinueAnyway = False,
     record: Keep = False,
     as_json: Json = False,
 ) -> None:
@@ -83,7 +86,13 @@ def run_command(
     torch.set_num_threads(threads)
     experiment = sized_recipe(recipe, size).experiment(method, seed=seed, changes=all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)
+    how = How(
+        data=data,
+        device=device,
+        checkpoint_seconds=checkpoint_every,
+        record=record,
+        continue_anyway=continue_anyway,
+    )
     (result,) = run_all([experiment], store, fresh=fresh, quiet=as_json, **how)
     folder = store.folder(experiment)
     if as_json:
@@ -107,6 +116,7 @@ def compare(
     threads: Threads = 1,
     checkpoint_every: Every = 60,
     fresh: Fresh = False,
+    continue_anyway: ContinueAnyway = False,
     record: Keep = False,
     as_json: Json = False,
 ) -> None:
@@ -116,12 +126,18 @@ def compare(
     rows = methods.split(",") if methods else loaded.compare
     experiments = all_experiments(loaded, rows, parse_seeds(seeds), all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    how = How(data=data, device=device, checkpoint_seconds=checkpoint_every, record=record)
+    how = How(
+        data=data,
+        device=device,
+        checkpoint_seconds=checkpoint_every,
+        record=record,
+        continue_anyway=continue_anyway,
+    )
     results = run_all(experiments, store, fresh=fresh, quiet=as_json, **how)
     if as_json:
         print_json([as_document(result, store.folder(result.experiment)) for result in results])
         return
-    out.print(comparison_table(loaded.name, results))
+    print_comparison(results)
     out.print(f"written to {out_folder / loaded.name}")
 
 
@@ -164,12 +180,11 @@ def show(
     if len(results) == 1 and not as_markdown:
         _show_one(results[0])
         return
-    for benchmark in sorted({result.experiment.benchmark for result in results}):
-        chosen = [r for r in results if r.experiment.benchmark == benchmark]
-        if as_markdown:
-            out.print(f"{benchmark}\n\n{markdown(comparison(chosen))}\n", markup=False)
-        else:
-            out.print(comparison_table(benchmark, chosen))
+    if not as_markdown:
+        print_comparison(results)
+        return
+    for protocol, group in by_protocol(results).items():
+        out.print(f"{compared(protocol.heading, group)}\n", markup=False)
 
 
 @app.callback(invoke_without_command=True)

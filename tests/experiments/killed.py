@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+import holdfast.core.atomic as atomic
 import holdfast.core.checkpoint as checkpoint
 import holdfast.experiments.run as module
 from holdfast.experiments.experiment import Experiment
@@ -32,7 +33,8 @@ def run_in_a_process(experiment: Experiment, folder: Path, killer: str, *, recor
 
 def _run(experiment: str, folder: Path, killer: str, record: bool) -> None:
     torch.set_num_threads(1)
-    scope: dict[str, Any] = {"module": module, "checkpoint": checkpoint, "die": die, "KillAt": KillAt, "watcher": None}
+    scope: dict[str, Any] = {"module": module, "checkpoint": checkpoint, "atomic": atomic, "die": die, "KillAt": KillAt}
+    scope["watcher"] = None
     exec(killer, scope)
     store = ResultStore(folder)
     module.run(

@@ -1,36 +1,48 @@
-from holdfast.experiments.differences import described, differences
-from holdfast.experiments.experiment import Experiment
+"""What differs between the rows of a table, in words."""
+
+from holdfast.experiments.differences import between_rows
+from holdfast.experiments.recipes import load_recipe
 
 
-def experiment(**changes) -> Experiment:
-    return Experiment.model_validate({"stream": "split_digits", **changes})
+def rows(*names, recipe="permuted_digits", **changes):
+    dotted = {name.replace("__", "."): value for name, value in changes.items()}
+    return {name: [load_recipe(recipe).experiment(name, changes=dotted)] for name in names}
 
 
-def test_what_is_not_the_same_is_named_with_both_values():
-    found = differences(experiment(lr=0.5, memory=10), experiment(lr=0.25, memory=10))
-    assert found == {"lr": ("0.5", "0.25")}
-    assert [described(change) for change in found.items()] == ["lr=0.5 instead of 0.25"]
+def test_rows_that_differ_in_nothing_but_the_method_have_no_lines():
+    assert between_rows(rows("er", "er_ace", "agem", "finetune", "joint")) == []
+    assert between_rows(rows("er")) == []
 
 
-def test_a_default_that_is_stated_is_no_difference():
-    stated = experiment(method={"name": "er", "replay_size": 10}, backbone={"name": "mlp", "hidden": [256, 256]})
-    assert differences(stated, experiment()) == {}
-    assert differences(experiment(), stated) == {}
-    assert differences(experiment(memory=10, lr=1), experiment(memory=10, lr=1.0)) == {}
+def test_two_rows_each_tell_what_they_have_otherwise():
+    unequal = rows("er") | rows("er_ace", method__replay_size=10)
+    assert between_rows(unequal) == ["er: replay_size=32", "er_ace: replay_size=10"]
 
 
-def test_options_of_one_part_are_compared_and_of_two_parts_are_not():
-    ring = experiment(selection={"name": "ring", "per_class": 3})
-    assert differences(ring, experiment(selection="ring")) == {"selection.per_class": ("3", "the default")}
-    assert differences(ring, experiment(selection="reservoir")) == {"selection": ("ring", "reservoir")}
+def test_a_class_of_another_package_is_told_by_what_it_states_and_not_imported():
+    (er,) = rows("er")["er"]
+    foreign = er.model_copy(update={"method": er.method.model_copy(update={"name": "no_such_package:Mine"})})
+    assert between_rows({"er": [er], "Mine": [foreign.model_copy(update={"lr": 0.2})]}) == [
+        "er: lr=0.1",
+        "Mine: lr=0.2",
+    ]
 
 
-def test_seeds_and_names_of_tables_are_no_difference():
-    assert differences(experiment(seed=1, row="a", benchmark="b"), experiment()) == {}
+def test_what_most_rows_have_is_said_once_and_a_methods_own_options_where_they_are_set():
+    assert between_rows(rows("finetune", "er", "er_ace", "drr", "joint")) == [
+        "unless said below: average=none, selection=ring(per_class=5)",
+        "drr: selection=centroid(per_class=5, epsilon=2), average=0.95, distillation=10",
+    ]
 
 
-def test_code_of_other_packages_is_not_imported_to_compare(monkeypatch, tmp_path):
-    (tmp_path / "unwelcome.py").write_text("raise SystemExit('it was imported')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    theirs = experiment(method={"name": "unwelcome:Method", "strength": 2})
-    assert differences(theirs, experiment()) == {"method": ("unwelcome:Method", "er")}
+def test_methods_without_a_memory_say_nothing_of_one():
+    (line,) = between_rows(rows("er", selection="reservoir") | rows("ewc", method__strength=3.5))
+    assert line == "ewc: strength=3.5"
+
+
+def test_of_several_configurations_of_a_row_only_what_they_share_is_told():
+    several = {"er": [*rows("er")["er"], *rows("er", lr=0.5)["er"]]}
+    assert between_rows(several | rows("er_ace", lr=0.3, method__replay_size=4)) == [
+        "er: replay_size=32",
+        "er_ace: replay_size=4",
+    ]

@@ -230,3 +230,98 @@ def test_the_recipes_on_cifar_replay_less_on_a_cpu(name):
     replayed = {fields.get("replay_size") for fields in cpu.rows.values()}
     assert 32 in replayed
     assert 256 not in replayed
+
+
+def recipe_of(folder, content):
+    path = folder / "mine.toml"
+    path.write_text(f'stream = "split_digits"\n{content}\n')
+    return load_recipe(str(path))
+
+
+@pytest.mark.parametrize("size", ["full", "cpu"])
+@pytest.mark.parametrize("name", [name for name in recipe_names() if "er" in load_recipe(name).rows])
+def test_a_method_without_a_row_replays_as_much_as_er_and_begins_as_it_does(name, size):
+    recipe = load_recipe(name).sized(size)
+    er, other = recipe.experiment("er"), recipe.experiment("er_ace")
+    assert differences(other, er).keys() <= {"method"}
+    assert other.method.options.get("replay_size") == er.method.options["replay_size"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "shared"),
+    [
+        ("rows.er.replay_size = 32", {"replay_size": 32}),
+        ("rows.er = {}\nrows.drr.replay_size = 10", {"replay_size": 10}),  # which is er's default
+        ("rows.er.replay_size = 32\nrows.scr.replay_size = 32\nrows.mer.replay_size = 4", {"replay_size": 32}),
+        ("rows.er.replay_size = 32\nrows.scr.replay_size = 64", {}),
+        ("rows.er.replay_size = 32\nrows.few = { method = 'er' }", {}),
+        ("rows.er.average = 0.9\nrows.drr.average = 0.9\nrows.finetune = {}", {"average": 0.9, "replay_size": 10}),
+        ("rows.er = {}\nrows.averaged = { method = 'er', average = 0.9 }", {"replay_size": 10}),
+        ("rows.er.replay_size = 1\nrows.drr = { distillation = 7.0, replay_size = 1 }", {"replay_size": 1}),
+        ("rows.finetune = {}\nrows.joint = { method = 'er', stream = { name = 'joint', of = 'split_digits' } }", {}),
+        ("rows.nothing_of_the_kind.replay_size = 5\nrows.er.replay_size = 6", {"replay_size": 6}),
+        ("method = { name = 'drr', replay_size = 7, logit_scale = 2 }\nrows.a.task_margin = 0.1", {"replay_size": 7}),
+        ("shared.replay_size = 5\nrows.er.replay_size = 6", {"replay_size": 5}),
+        ("rows.er = { momentum = 0.1, lr = 0.5 }\nrows.drr = { momentum = 0.2, lr = 0.2 }", {"replay_size": 10}),
+    ],
+)  # fmt: skip
+def test_what_rows_agree_on_goes_to_methods_without_a_row(tmp_path, rows, shared):
+    assert recipe_of(tmp_path, rows).experiment("agem").method.options == shared
+
+
+def test_fields_that_all_rows_state_go_to_methods_without_a_row(tmp_path):
+    fields = (
+        "lr = 0.5, memory = 70, selection = { name = 'ring', per_class = 3 }, optimizer = 'adamw', backbone = 'mlp'"
+    )
+    recipe = recipe_of(tmp_path, f"rows.er = {{ {fields} }}\nrows.drr = {{ {fields} }}\nrows.finetune = {{ lr = 0.1 }}")
+    assert differences(recipe.experiment("er_ace"), recipe.experiment("er")).keys() == {"method"}
+    assert recipe.experiment("ewc").lr == recipe.experiment("finetune").lr
+    assert recipe.experiment("ewc").memory != 70
+
+
+def test_a_class_of_another_package_takes_what_is_shared_where_it_has_it(tmp_path, monkeypatch):
+    (tmp_path / "my_own_rows.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from holdfast.methods.er import ER\n"
+        "from holdfast.methods.finetune import Finetune\n"
+        "@dataclass(kw_only=True, eq=False)\n"
+        "class Mine(ER):\n"
+        "    strength: float = 1.0\n"
+        "@dataclass(kw_only=True, eq=False)\n"
+        "class Other(Finetune):\n"
+        "    strength: float = 1.0\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = recipe_of(tmp_path, "selection = 'ring'\nrows.er.replay_size = 32\nrows.ewc.strength = 7.0")
+    mine, other = recipe.experiment("my_own_rows:Mine"), recipe.experiment("my_own_rows:Other")
+    assert (mine.method.options, mine.selection.name) == ({"replay_size": 32}, "ring")
+    assert other.method.options == {}
+
+
+def test_rows_take_what_is_shared_and_keep_what_they_say(tmp_path):
+    recipe = recipe_of(
+        tmp_path,
+        "shared = { replay_size = 5, average = 0.9 }\ncpu.replay_size = 2\ncpu.rows.many.replay_size = 8\n"
+        "rows.er = {}\nrows.many = { replay_size = 6, method = 'er' }\nrows.finetune = {}",
+    )
+    options = {row: recipe.experiment(row).method.options for row in [*recipe.rows, "scr"]}
+    assert options == {
+        "er": {"replay_size": 5, "average": 0.9},
+        "many": {"replay_size": 6, "average": 0.9},
+        "finetune": {"average": 0.9},
+        "scr": {"replay_size": 5, "average": 0.9},
+    }
+    sizes = {row: recipe.sized("cpu").experiment(row).method.options["replay_size"] for row in ("er", "many", "scr")}
+    assert sizes == {"er": 2, "many": 8, "scr": 2}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("shared.replay_sise = 5", "did you mean 'replay_size'"),
+        ("shared.lr = 0.1", r"\[shared\] holds options of methods: put lr at the top"),
+    ],
+)
+def test_a_shared_value_that_makes_no_sense_is_a_clear_error(tmp_path, content, message):
+    with pytest.raises(Unknown, match=message):
+        recipe_of(tmp_path, content)

@@ -47,9 +47,9 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path) ->
     killers = [
         "watcher = KillAt(5)",  # in the middle of the first task
         "watcher = KillAt(12)",  # after its last step, before it is tested
-        "checkpoint.save_file = lambda *a, **k: die()",  # before a checkpoint is written
-        "real = checkpoint.save_file; checkpoint.save_file = lambda *a, **k: (real(*a, **k), die())",  # then
-        "checkpoint.sync_folder = lambda *a: die()",  # after it was renamed
+        "checkpoint.write_tensors = lambda *a: die()",  # before a checkpoint is written
+        "real = checkpoint.write_tensors; checkpoint.write_tensors = lambda *a: (real(*a), die())",  # then
+        "atomic.sync_folder = lambda *a: die()",  # after it was renamed
         "real = checkpoint.Path.replace; checkpoint.Path.replace = lambda s, t: (real(s, t), die())",  # in between
         "watcher = KillAt(30)",
         "module.versions = die",  # after the last step, before the result is written

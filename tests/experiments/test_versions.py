@@ -22,7 +22,7 @@ def test_what_computes_and_where_is_named():
     found = versions()
     assert found["torch"] == torch.__version__
     assert found["threads"] == str(torch.get_num_threads())
-    assert set(found) - {"commit"} == {"python", "torch", "numpy", "holdfast", "machine", "threads"}
+    assert set(found) - {"commit"} == {"python", "torch", "numpy", "holdfast", "machine", "cpu", "processor", "threads"}
 
 
 def test_in_a_checkout_its_commit_is_named_and_whether_files_were_changed_since(

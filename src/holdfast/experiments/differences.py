@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
-from holdfast.build import PARTS, Part, names, options_of
+from holdfast.build import PARTS, Kind, Part, names, options_of
 from holdfast.experiments.experiment import Experiment
+from holdfast.methods._base import ReplayMethod
 
 UNLIKE_ANYWAY = {"seed", "benchmark", "row"}
 DEFAULT = "the default"
@@ -28,6 +30,86 @@ def differences(experiment: Experiment, other: Experiment) -> dict[str, tuple[st
     return {name: pair for name, pair in unlike.items() if "." not in name or name.partition(".")[0] not in unlike}
 
 
+def between_rows(rows: dict[str, list[Experiment]]) -> list[str]:
+    """A line for each row of a table, with the settings in which it is not as the others; none where all are alike.
+
+    Where a row has several experiments, only what they have in common is told. What decides the stream is not told: it
+    is the same in a table. Memory, selection and retrieval are told only of methods that have a memory, and options
+    that not all methods have only where they differ from their defaults. Of three rows and more, what more than half
+    of them have is said once, in a line above.
+    """
+    settings = {row: _in_common([_told(experiment) for experiment in variants]) for row, variants in rows.items()}
+    values_of: dict[str, list[str]] = {}
+    for told in settings.values():
+        for name, value in told.items():
+            values_of.setdefault(name, []).append(value)
+    of_any = {*Experiment.model_fields, *(option.name for option in fields(ReplayMethod))}
+    varying = {name for name, values in values_of.items() if name in of_any and len(set(values)) > 1}
+    alike = {name for name, values in values_of.items() if values == [values[0]] * len(settings)}
+    own = values_of.keys() - of_any - alike
+    usual = {name: most for name in sorted(varying) if (most := _of_most(values_of[name])) is not None}
+    lines = [f"unless said below: {_listed(usual)}"] if usual else []
+    for row, told in settings.items():
+        unlike = {name: value for name, value in told.items() if name in varying and usual.get(name) != value}
+        unlike |= {n: value for n, value in told.items() if n in own and _is_set(rows[row][0], n, value)}
+        if unlike:
+            lines.append(f"{row}: {_listed(unlike)}")
+    return lines
+
+
+def _of_most(values: list[str]) -> str | None:
+    """What more than half of three values and more are; None if nothing is."""
+    commonest = max(values, key=values.count)
+    return commonest if len(values) > 2 and 2 * values.count(commonest) > len(values) else None
+
+
+def _listed(settings: dict[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def _in_common(variants: list[dict[str, str]]) -> dict[str, str]:
+    first, *others = variants
+    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
+
+
+def _told(experiment: Experiment) -> dict[str, str]:
+    """The settings by which rows of a table may differ: fields, and options of the method by their names."""
+    method = experiment.method
+    defaults = _options_of_method(method.name)
+    hidden = {*UNLIKE_ANYWAY, "method", "stream", "setting", "batch_size", "n_classes"}
+    if defaults and "replay_size" not in defaults:
+        hidden |= {"memory", "selection", "retrieval"}
+    told = {}
+    for field in sorted(type(experiment).model_fields.keys() - hidden):
+        value = getattr(experiment, field)
+        told[field] = _part_in_words(value, PARTS[field]) if field in PARTS else _in_words(value)
+    return told | {name: _in_words(value) for name, value in {**defaults, **method.options}.items()}
+
+
+def _is_set(experiment: Experiment, name: str, value: str) -> bool:
+    defaults = _options_of_method(experiment.method.name)
+    return name not in defaults or _in_words(defaults[name]) != value
+
+
+def _options_of_method(name: str) -> dict[str, Any]:
+    # Code of another package is not imported to read a result, which may come from a stranger.
+    return options_of("methods", name) if name in names("methods") else {}
+
+
+def _part_in_words(part: Part, kind: Kind) -> str:
+    """A part as 'centroid(epsilon=4)', with the options that differ from their defaults."""
+    defaults = options_of(kind, part.name) if part.name in names(kind) else {}
+    stated = {name: _in_words(value) for name, value in part.options.items()}
+    options = {name: value for name, value in stated.items() if _in_words(defaults.get(name)) != value}
+    return f"{part.name}({_listed(options)})" if options else part.name
+
+
+def _in_words(value: Any) -> str:
+    if value is None:
+        return "none"
+    return ("no", "yes")[value] if isinstance(value, bool) else str(plain(value))
+
+
 def described(difference: tuple[str, tuple[str, str]]) -> str:
     """A difference as 'replay_size=32 instead of 256'."""
     name, (mine, other) = difference
@@ -45,16 +127,16 @@ def decided(experiment: Experiment) -> dict[str, str]:
             settings[field] = {**defaults, **settings[field]}
     return _flat(
         {
-            field: {option: _plain(v) for option, v in value.items()} if isinstance(value, dict) else _plain(value)
+            field: {option: plain(v) for option, v in value.items()} if isinstance(value, dict) else plain(value)
             for field, value in settings.items()
         }
     )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value as it is written in a file: 8.0 is 8 there, and a tuple a list."""
     if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

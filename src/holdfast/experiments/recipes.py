@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
 from dataclasses import dataclass, field, replace
@@ -10,11 +11,15 @@ from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
-from holdfast.build import PARTS, Part, Unknown, check_name, check_options, check_parts, names, options_of
+from holdfast.build import PARTS, Part, Unknown, check_name, check_options, check_parts, find, names, options_of
 from holdfast.experiments.experiment import Experiment
 from holdfast.learner import readable
+from holdfast.methods._base import Method, ReplayMethod
 
 Size = Literal["cpu", "full"]
+
+_FIELDS = Experiment.model_fields.keys()
+_OF_ONE_ROW = {"method", "stream", "seed", "benchmark", "row"}  # fields that say nothing about other rows
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,8 @@ class Recipe:
         seeds: those that a whole table takes.
         cpu: what a size that one machine can run changes, as a row does; `seeds` and `rows` of its own may be in it. Or
             `recipe`, the name of another that stands for this one in that size.
-        of_any: what the size that was chosen changes in methods without a row of their own.
+        shared: options that every row has whose method takes them, unless the row says otherwise. In a size it also
+            holds what that size changes, for methods without a row of their own.
     """
 
     name: str
@@ -37,7 +43,7 @@ class Recipe:
     compare: tuple[str, ...]
     seeds: tuple[int, ...] = (1234,)
     cpu: dict[str, Any] = field(default_factory=dict)
-    of_any: dict[str, Any] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict)
 
     def sized(self, size: Size) -> Recipe:
         """The recipe in a size: `full` as it stands, `cpu` with what its table `cpu` changes in every row.
@@ -62,7 +68,7 @@ class Recipe:
             rows[row] = {**fields, **changed, **own.get(row, {})}
         if missed := changes.keys() - taken:
             raise Unknown(f"[cpu] of '{self.name}' changes {', '.join(sorted(missed))}, which no row of it has")
-        return replace(self, rows=rows, seeds=tuple(seeds), cpu={}, of_any=changes)
+        return replace(self, rows=rows, seeds=tuple(seeds), cpu={}, shared={**self.shared, **changes})
 
     def _stand_in(self, size: Size) -> Recipe:
         """The recipe that [cpu] names, with the seeds that it says."""
@@ -79,6 +85,8 @@ class Recipe:
     def experiment(self, row: str, *, seed: int | None = None, changes: dict[str, Any] | None = None) -> Experiment:
         """The experiment of a row; `row` may also be a method that has no row of its own, here or in another package.
 
+        A method without a row takes what the rows share, see `shared_with`, so that it can be held against them.
+
         Args:
             changes: fields by name, and options as 'method.replay_size' or 'stream.n_tasks'.
         """
@@ -87,9 +95,9 @@ class Recipe:
         settings = {"benchmark": self.name, "row": row.rpartition(":")[2], "method": row, **self.common}
         if row not in self.rows:
             settings["method"] = row
-        fields = self.rows[row] if row in self.rows else _taken(row, self.of_any)
-        for name, value in fields.items():
-            settings = _changed(settings, name if name in Experiment.model_fields else f"method.{name}", value)
+        fields = self._of_row(row) if row in self.rows else self.shared_with(row)
+        for name in sorted(fields, key=lambda name: name not in _FIELDS):  # the method before its options
+            settings = _changed(settings, name if name in _FIELDS else f"method.{name}", fields[name])
         for name, value in (changes or {}).items():
             settings = _changed(settings, name, value)
         if seed is not None:
@@ -105,6 +113,58 @@ class Recipe:
             stream = Part(name=stream.options["of"], options=options)
         check_options("streams", stream)
         return experiment
+
+    def shared_with(self, method: str) -> dict[str, Any]:
+        """The fields and options that a method without a row of its own takes from the recipe, where it has them.
+
+        `shared` goes before the options of a method that all rows have, and these before what the rows agree on.
+        """
+        return _taken(method, {**self._agreed(method), **self._options_of_all, **self.shared})
+
+    @property
+    def _options_of_all(self) -> dict[str, Any]:
+        """The options of the method that all rows have; none where each row has its own."""
+        return Part.model_validate(self.common["method"]).options if "method" in self.common else {}
+
+    def _method_of(self, row: str) -> str:
+        return Part.model_validate(self.rows[row].get("method", self.common.get("method", row))).name
+
+    def _is_joint(self, row: str) -> bool:
+        stream = self.rows[row].get("stream", self.common.get("stream"))
+        return stream is not None and Part.model_validate(stream).name == "joint"
+
+    def _of_row(self, row: str) -> dict[str, Any]:
+        """What a row says, and the shared options that it does not speak of."""
+        said = self.rows[row]
+        known = said if "method" in said else {**self._options_of_all, **said}
+        unsaid = {name: self.shared[name] for name in self.shared.keys() - known.keys() - _FIELDS}
+        return {**_taken(self._method_of(row), unsaid), **said}
+
+    def _agreed(self, method: str) -> dict[str, Any]:
+        """What the rows that replay have in common, for a method that replays; else what the others have.
+
+        Rows agree on a field, or on an option that all methods of the kind have, if each states it and more than half
+        state the same; on an option also if all have the same. Joint training has no say.
+        """
+        replays = _replays(method)
+        alike = [row for row in self.rows if not self._is_joint(row) and _replays(self._method_of(row)) is replays]
+        if not alike:
+            return {}
+        options = {each.name for each in dataclasses.fields(ReplayMethod if replays else Method)} - _FIELDS
+        own = options_of("methods", method)
+        agreed = {}
+        for name in sorted(options | (_FIELDS - _OF_ONE_ROW)):
+            said = [self._of_row(row) for row in alike]
+            values = [each[name] for each in said if name in each]
+            if name in options and len(values) < len(said):
+                values = [options_of("methods", self._method_of(row)).get(name) for row in alike]
+                values = [each.get(name, default) for each, default in zip(said, values, strict=True)]
+                is_agreed = all(value == values[0] != own.get(name) for value in values)
+            else:
+                is_agreed = len(values) == len(said) and any(2 * values.count(value) > len(values) for value in values)
+            if is_agreed:
+                agreed[name] = max(values, key=values.count)
+        return agreed
 
 
 def recipe_names() -> list[str]:
@@ -128,13 +188,19 @@ def load_recipe(name: str) -> Recipe:
         raise Unknown(f"{path} is no TOML: {error}") from error
     rows = content.pop("rows", {})
     compare = content.pop("compare", list(rows))
-    seeds, cpu = content.pop("seeds", [1234]), content.pop("cpu", {})
+    seeds, cpu, shared = content.pop("seeds", [1234]), content.pop("cpu", {}), content.pop("shared", {})
+    if misplaced := shared.keys() & _FIELDS:
+        raise Unknown(f"{path.name}: [shared] holds options of methods: put {', '.join(sorted(misplaced))} at the top")
     for name_of, listed in (("seeds", seeds), ("seeds of [cpu]", cpu.get("seeds", seeds))):
         if not isinstance(listed, list) or not listed or not all(isinstance(seed, int) for seed in listed):
             raise Unknown(f"{path.name}: {name_of} = {listed!r}: give a list of whole numbers, as [1234, 1235]")
     for setting in content:
         check_name(setting, sorted(Experiment.model_fields), among=f"the settings of {path.name}")
-    return Recipe(path.stem, content, rows, tuple(compare), tuple(seeds), cpu)
+    recipe = Recipe(path.stem, content, rows, tuple(compare), tuple(seeds), cpu, shared)
+    known = {option for method in {*names("methods"), *map(recipe._method_of, rows)} for option in _options(method)}
+    for option in shared:
+        check_name(option, sorted(known), among=f"the options of methods that [shared] of {path.name} can say")
+    return recipe
 
 
 def parse_changes(texts: list[str]) -> dict[str, Any]:
@@ -151,6 +217,14 @@ def parse_changes(texts: list[str]) -> dict[str, Any]:
     return changes
 
 
+def _replays(method: str) -> bool | None:
+    """Whether a method has a memory; None where there is no such method."""
+    try:
+        return issubclass(find("methods", method), ReplayMethod)
+    except Unknown:
+        return None
+
+
 def _taken(method: Any, changes: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in changes.items() if _takes(method, name)}
 
@@ -161,6 +235,11 @@ def _takes(given: Any, name: str) -> bool:
         return True
     method = Part.model_validate(given).name
     return (":" in method or method in names("methods")) and name in options_of("methods", method)
+
+
+def _options(method: str) -> list[str]:
+    """The options of a method; none where there is no such method."""
+    return [] if _replays(method) is None else list(options_of("methods", method))
 
 
 def _changed(settings: dict[str, Any], name: str, value: Any) -> dict[str, Any]:

@@ -14,7 +14,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from holdfast.core.atomic import replacing
+from holdfast.core.fingerprint import Fingerprint
 from holdfast.experiments import metrics
+from holdfast.experiments.code import Continued
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.footprint import Footprint
 
@@ -29,6 +31,8 @@ class Result(BaseModel):
         seconds: spent learning; `seconds_testing` beside it.
         memory_samples, memory_bytes: what the memory held at the end, and the bytes of all its slots.
         footprint: all that was kept at the end, by kind; None of a run from before it was counted.
+        code: the fingerprint of the code that learned; None of a run from before it was recorded.
+        continued_across: where the run went on with other code than before.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,6 +49,8 @@ class Result(BaseModel):
     n_parameters: int
     versions: dict[str, str]
     footprint: Footprint | None = None
+    code: Fingerprint | None = None
+    continued_across: list[Continued] = Field(default_factory=list)
 
     @property
     def matrix(self) -> metrics.Matrix:

@@ -8,21 +8,24 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol, TypedDict
+from typing import Any, ClassVar, Protocol, TypedDict
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 
 from holdfast.build import build_stream
 from holdfast.core.checkpoint import CorruptCheckpoint, previous_checkpoint, read_checkpoint, write_checkpoint
 from holdfast.core.classes import learns_by_task, predicts_by_task
+from holdfast.core.fingerprint import Fingerprint
 from holdfast.core.model import PREDICT_SIZE
 from holdfast.core.state import State, Stateful
+from holdfast.experiments.code import Continued, code_of, continued, listed
 from holdfast.experiments.drift import DriftRecord
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.facts import facts
 from holdfast.experiments.footprint import Footprint, footprint
 from holdfast.experiments.record import RECORD, Recorder
-from holdfast.experiments.results import Result, ResultStore
+from holdfast.experiments.results import Refused, Result, ResultStore
 from holdfast.experiments.versions import versions
 from holdfast.learner import Learner
 from holdfast.methods._base import Diverged
@@ -62,6 +65,7 @@ class How(TypedDict, total=False):
     device: str
     checkpoint_seconds: float
     record: bool
+    continue_anyway: bool
 
 
 class Run(Stateful):
@@ -78,6 +82,8 @@ class Run(Stateful):
             **experiment.learner_settings(stream.n_classes),
         )
         self.digest = experiment.digest
+        self.code: Fingerprint = {}  # that learns now
+        self.continued_across: list[dict[str, Any]] = []  # of Continued
         self.task = 0  # being learned
         self.step = 0  # of it, to be learned next
         self.n_steps = 0  # done over all tasks, of
@@ -113,6 +119,7 @@ def run(
     checkpoint_seconds: float = 60,
     fresh: bool = False,
     record: bool = False,
+    continue_anyway: bool = False,
     watcher: Watcher | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Result:
@@ -123,6 +130,7 @@ def run(
         checkpoint_seconds: at most this much work is lost to a kill; a continued run ends with the same bits.
         fresh: throw away what is there of this experiment.
         record: leave features and memory beside the result, to be looked at; see `experiments.record`.
+        continue_anyway: go on from a checkpoint of other code, which the result then states; else that is refused.
         watcher: told when the run begins and after each step.
         stop: asked after each step; if it says so, the run saves where it is and raises Interrupted.
     """
@@ -135,11 +143,10 @@ def run(
     with store.claimed(experiment) as folder, torch.random.fork_rng(devices=[]):
         if finished := store.load(experiment):  # by another process, between the look above and the claim
             return finished
-        torch.manual_seed(experiment.seed)
-        stream = build_stream(experiment.stream, data, experiment.seed)
-        state = Run(experiment, stream, device, record=record)
+        state, stream = _begun(experiment, data, device, record=record)
+        state.code = code_of(experiment)
         checkpoint = folder / CHECKPOINT
-        _continue(state, checkpoint)
+        _continue(state, checkpoint, anyway=continue_anyway)
         if watcher:
             watcher.begin(facts(experiment, stream, state.learner), _moment(state, len(stream), 0.0))
         _learn(state, experiment, stream, checkpoint, checkpoint_seconds, watcher, stop)
@@ -152,7 +159,13 @@ def run(
         return result
 
 
-def _continue(state: Run, checkpoint: Path) -> None:
+def _begun(experiment: Experiment, data: Path | None, device: str, *, record: bool) -> tuple[Run, Stream]:
+    torch.manual_seed(experiment.seed)
+    stream = build_stream(experiment.stream, data, experiment.seed)
+    return Run(experiment, stream, device, record=record), stream
+
+
+def _continue(state: Run, checkpoint: Path, *, anyway: bool) -> None:
     try:
         saved = read_checkpoint(checkpoint)
     except FileNotFoundError:
@@ -162,7 +175,32 @@ def _continue(state: Run, checkpoint: Path) -> None:
         return
     if saved.get("digest") != state.digest:
         raise CorruptCheckpoint(f"{checkpoint} is of another experiment: use another --out or --fresh")
-    state.restore(saved)
+    old, across = _code_behind(saved, checkpoint)
+    if old != state.code:
+        change = continued(saved.get("n_steps", 0), old, state.code)
+        if not anyway:
+            raise Refused(
+                f"{checkpoint} was made by other code ({_changes(change)}): --fresh begins anew, "
+                "--continue-anyway goes on from there and says so in the result"
+            )
+        across = [*across, change]
+    code, told = state.code, [change.model_dump() for change in across]
+    state.restore(saved | {"code": code, "continued_across": told})
+
+
+def _code_behind(saved: State, checkpoint: Path) -> tuple[Fingerprint | None, list[Continued]]:
+    """The code that made a checkpoint, None if it was saved before that was kept, and the changes before."""
+    try:
+        old = TypeAdapter(Fingerprint | None).validate_python(saved.get("code"))
+        return old, TypeAdapter(list[Continued]).validate_python(saved.get("continued_across", []))
+    except ValidationError as error:
+        raise CorruptCheckpoint(f"{checkpoint} does not say which code made it: {error}") from error
+
+
+def _changes(change: Continued) -> str:
+    if change.old is None:
+        return "which is not recorded in it"
+    return f"{listed(change.changed)} {'differs' if len(change.changed) == 1 else 'differ'}"
 
 
 def _learn(
@@ -264,6 +302,8 @@ def _result(state: Run, experiment: Experiment, stream: Stream) -> Result:
         memory_bytes=0 if memory is None else memory.nbytes,
         n_parameters=sum(p.numel() for p in state.learner.method.model.parameters()),
         versions=versions(),
+        code=state.code,
+        continued_across=[Continued.model_validate(change) for change in state.continued_across],
     )
     return result.model_copy(update={"footprint": _footprint(state, experiment, stream)})
 

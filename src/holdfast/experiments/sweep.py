@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, Unpack
 
+from holdfast.experiments.code import other_code
 from holdfast.experiments.durations import Known, Size, expected_seconds, seconds_until_done, size_of
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.orders import Begun, Died, Order, Outcome, Report, Warned
@@ -266,7 +267,9 @@ class _Overseer:
         job.status, job.moment = "finished", None
         if job.found:
             lacks_record = self.how.get("record") and not (folder / RECORD).exists()
-            self.watcher.said(job, f"finished before{' without --record' if lacks_record else ''}, skipped ({folder})")
+            unlike = other_code(job.result.code, job.experiment)
+            told = [*(["without --record"] if lacks_record else []), *([unlike] if unlike else [])]
+            self.watcher.said(job, f"{' '.join(['finished before', *told])}, skipped ({folder})")
             return
         seconds = job.result.seconds + job.result.seconds_testing
         self.known.append((job.size, seconds))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.experiments.differences import stated
+from holdfast.experiments.differences import between_rows, stated
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import Result
 
@@ -52,6 +52,14 @@ def grouped(results: list[Result]) -> list[tuple[str, list[Result]]]:
     return named
 
 
+def unlike(results: list[Result]) -> list[str]:
+    """What differs between the rows of `comparison`, a line each, to stand below it."""
+    rows: dict[str, list[Experiment]] = {}
+    for result in results:
+        rows.setdefault(result.experiment.row, []).append(result.experiment)
+    return between_rows(rows)
+
+
 def _differences(experiment: Experiment, rivals: list[Experiment]) -> str:
     """What an experiment has otherwise than others of its row, in brackets; nothing if it is alone."""
     settings, *others = (stated(each) for each in (experiment, *rivals))
@@ -66,6 +74,12 @@ def markdown(rows: Rows, alignment: str = "") -> str:
     rule = ["---" if side == "l" else "---:" for side in alignment or f"l{'r' * (len(header) - 1)}"]
     escaped = ([text.replace("|", r"\|") for text in line] for line in [header, rule, *lines])
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
+
+
+def compared(heading: str, results: list[Result]) -> str:
+    """The comparison in Markdown, under a heading, with what differs between its rows below."""
+    below = "\n".join(f"- {line}" for line in unlike(results))
+    return "\n\n".join(part for part in (f"**{heading}**", markdown(comparison(results)), below) if part)
 
 
 def matrix_rows(result: Result) -> Rows:

@@ -26,7 +26,21 @@ def versions() -> dict[str, str]:
     found["holdfast"] = "source" if package is None else package.version
     if (commit := _checked_out(PROJECT) or _installed_from(package)) is not None:
         found["commit"] = commit
-    return found | {"machine": platform.machine(), "threads": str(torch.get_num_threads())}
+    found |= {"machine": platform.machine(), "cpu": torch.backends.cpu.get_cpu_capability(), "processor": _processor()}
+    return found | {"threads": str(torch.get_num_threads())}
+
+
+@cache
+def _processor() -> str:
+    """Vendor, family, model and stepping, as 'GenuineIntel 6-143-8': libraries choose how they multiply by them."""
+    told: dict[str, str] = {}
+    with contextlib.suppress(OSError):  # only Linux has the file
+        for line in Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines():
+            name, _, value = line.partition(":")
+            told[name.strip()] = value.strip()
+    if "vendor_id" not in told:
+        return platform.processor() or "unknown"
+    return f"{told['vendor_id']} {'-'.join(told.get(name, '?') for name in ('cpu family', 'model', 'stepping'))}"
 
 
 @cache

@@ -285,6 +285,12 @@ function runsFold(section) {
       element("tbody", {}, ...rows))));
 }
 
+function unlike(section) {
+  if (!section.unlike.length) return "";
+  return element("details", { class: "fold" }, element("summary", {}, "What differs between the rows"),
+    element("ul", {}, ...section.unlike.map((line) => element("li", {}, line))));
+}
+
 function sectionOf(section, place) {
   const hasDrift = section.methods.some((method) => method.curves.first_moved.mean.length > 1);
   const isInTurn = section.methods.some((method) => method.curves.average.mean.length > 1);
@@ -298,12 +304,12 @@ function sectionOf(section, place) {
     mapCard(section),
     memoryCard(section),
   ].filter(Boolean);
-  const facts = [plural(section.methods.length, "method"), plural(section.n_tasks, "task"), `${section.seeds.length === 1 ? "seed" : "seeds"} ${section.seeds.join(", ")}`,
-    plural(section.n_runs, "run"), `setting ${section.settings.join(", ")}`];
+  const facts = [section.protocol, plural(section.methods.length, "method"), `${section.seeds.length === 1 ? "seed" : "seeds"} ${section.seeds.join(", ")}`,
+    plural(section.n_runs, "run")];
   const seeds = section.methods.some((method) => method.runs.length > 1) ? " Means over seeds ± population deviation; bold where the best beats the next in a paired t-test (p\u00a0<\u00a00.05)." : "";
   return element("section", { id: `section-${place}` },
     element("h2", {}, section.title), element("p", { class: "quiet" }, `${facts.join(" · ")}.${seeds}`),
-    comparison(section), legend(section), element("div", { class: "cards" }, ...cards), runsFold(section));
+    comparison(section), unlike(section), legend(section), element("div", { class: "cards" }, ...cards), runsFold(section));
 }
 
 function summary() {

@@ -17,9 +17,10 @@ import numpy as np
 from PIL import Image
 
 from holdfast.experiments import metrics
+from holdfast.experiments.protocol import Protocol, protocol_of
 from holdfast.experiments.record import Record, StoredSamples
 from holdfast.experiments.results import Result
-from holdfast.experiments.tables import COLUMNS, grouped, mean_and_spread, measured
+from holdfast.experiments.tables import COLUMNS, grouped, mean_and_spread, measured, unlike
 from holdfast.report.drift_map import NO_MAP, drift_map
 from holdfast.report.paper import BETTER, stored_runs
 from holdfast.report.recorded import first_record
@@ -30,7 +31,7 @@ Curve = list[float | None]
 
 MAP_SIZE = 1000  # whole numbers across a drift map
 SPRITE_COLUMNS = 20  # thumbnails beside each other in their one picture
-SUBSETS = {"report": "", "tuning": " – tasks for tuning", "all": " – all tasks"}
+SUBSETS = {"tuning": " – tasks for tuning", "all": " – all tasks"}
 
 
 def page_data(folder: Path, *, base: Path) -> Data:
@@ -43,15 +44,15 @@ def page_data(folder: Path, *, base: Path) -> Data:
         runs = stored_runs([folder])
     problems = [str(warning.message) for warning in caught]
     notes: list[str] = []
-    by_section: dict[tuple[str, str, int], list[Run]] = {}
+    by_section: dict[Protocol, list[Run]] = {}
     for run in runs:
-        by_section.setdefault(_section_of(run.result), []).append(run)
+        by_section.setdefault(protocol_of(run.result), []).append(run)
     # Tasks for tuning come last.
-    keys = sorted(by_section, key=lambda key: (list(SUBSETS).index(key[1]), key))
-    titles = [_title(key, keys) for key in keys]
-    sections = [
-        _section(title, by_section[key], problems, notes, base) for title, key in zip(titles, keys, strict=True)
-    ]
+    protocols = sorted(
+        by_section,
+        key=lambda protocol: ([*SUBSETS].index(protocol.tasks) if protocol.tasks in SUBSETS else -1, protocol),
+    )
+    sections = [_section(each, protocols, by_section[each], problems, notes, base) for each in protocols]
     labels = dict.fromkeys(method["label"] for section in sections for method in section["methods"])
     return {
         "folder": str(folder),
@@ -63,17 +64,21 @@ def page_data(folder: Path, *, base: Path) -> Data:
     }
 
 
-def _section_of(result: Result) -> tuple[str, str, int]:
-    """What is compared in one place: runs of a benchmark on the same tasks and as many of them."""
-    subset = result.experiment.stream.options.get("tasks", "report")
-    return result.experiment.benchmark, subset if subset in SUBSETS else "report", len(result.accuracies[0])
-
-
-def _title(key: tuple[str, str, int], keys: list[tuple[str, str, int]]) -> str:
-    benchmark, subset, n_tasks = key
-    rivals = [other for other in keys if other[:2] == key[:2]]
-    length = f" – {n_tasks} {'task' if n_tasks == 1 else 'tasks'}" if len(rivals) > 1 else ""
-    return benchmark + SUBSETS[subset] + length
+def _title(protocol: Protocol, protocols: list[Protocol]) -> str:
+    """The benchmark, and what tells the protocol from the others that are shown of it."""
+    title = protocol.benchmark + SUBSETS.get(protocol.tasks, "")
+    rivals = [each for each in protocols if each.benchmark + SUBSETS.get(each.tasks, "") == title]
+    length = f"{protocol.n_tasks} {'task' if protocol.n_tasks == 1 else 'tasks'}"
+    options = ", ".join(f"{name}={value}" for name, value in protocol.options)
+    told = {
+        "n_tasks": length,
+        "setting": f"setting {protocol.setting}",
+        "batch_size": f"batches of {protocol.batch_size}",
+        "stream": f"stream {protocol.stream}",
+        "options": options,
+    }
+    words = [text for name, text in told.items() if len({getattr(each, name) for each in rivals}) > 1]
+    return " – ".join([title, *filter(None, words)])
 
 
 def _versions(runs: list[Run]) -> dict[str, list[str]]:
@@ -81,7 +86,10 @@ def _versions(runs: list[Run]) -> dict[str, list[str]]:
     return {name: sorted({v for run in runs if (v := run.result.versions.get(name)) is not None}) for name in names}
 
 
-def _section(title: str, runs: list[Run], problems: list[str], notes: list[str], base: Path) -> Data:
+def _section(
+    protocol: Protocol, protocols: list[Protocol], runs: list[Run], problems: list[str], notes: list[str], base: Path
+) -> Data:
+    title = _title(protocol, protocols)
     by_digest = {run.result.experiment.digest: run for run in runs}
     groups = [
         (label, sorted((by_digest[result.experiment.digest] for result in results), key=lambda run: run.seed))
@@ -92,7 +100,8 @@ def _section(title: str, runs: list[Run], problems: list[str], notes: list[str],
         "n_tasks": max(len(run.result.accuracies[0]) for run in runs),
         "seeds": sorted({run.seed for run in runs}),
         "n_runs": len(runs),
-        "settings": sorted({run.result.experiment.setting for run in runs}),
+        "protocol": protocol.heading,
+        "unlike": unlike([run.result for run in runs]),
         "table": _table(title, groups),
         "methods": [_method(label, group, problems, notes, base) for label, group in groups],
     }

@@ -1,0 +1,83 @@
+"""What runs must have in common to stand in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.build import Part, names, options_of
+from holdfast.experiments.differences import plain
+from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.results import Result
+
+SUBSETS = {"report": "reported", "tuning": "tuning", "all": "tuning and reported"}  # by the option `tasks` of a stream
+
+
+@dataclass(frozen=True, order=True)
+class Protocol:
+    """A benchmark, its tasks, and how they are learned; numbers of two protocols are not to be compared.
+
+    Attributes:
+        tasks: a value of the stream's option of that name.
+        options: the stream's other options by name: those that differ from their defaults.
+    """
+
+    benchmark: str
+    tasks: str
+    n_tasks: int
+    setting: str
+    batch_size: int
+    stream: str
+    options: tuple[tuple[str, str], ...]
+
+    @property
+    def heading(self) -> str:
+        """The protocol in one line."""
+        words = [f"{self.n_tasks} {SUBSETS.get(self.tasks, self.tasks)} task{'' if self.n_tasks == 1 else 's'}"]
+        words += [f"setting {self.setting}", f"batches of {self.batch_size}"]
+        words += [f"stream {self.stream}"] if self.stream != self.benchmark else []
+        words += [f"{name}={value}" for name, value in self.options]
+        return f"{self.benchmark}: {', '.join(words)}"
+
+
+def protocol_of(result: Result) -> Protocol:
+    """The protocol of a run; joint training has that of the stream whose tasks it joins."""
+    experiment = result.experiment
+    stream = joined(experiment)
+    options = {**_defaults(stream.name), **stream.options}
+    tasks = str(options.pop("tasks", "report"))
+    options.pop("n_tasks", None)  # the result has it, where it was left to the stream too
+    stated = {name: plain(value) for name, value in options.items()}
+    default = {name: plain(value) for name, value in _defaults(stream.name).items()}
+    return Protocol(
+        benchmark=experiment.benchmark,
+        tasks=tasks,
+        n_tasks=len(result.accuracies[0]) if result.accuracies else 0,
+        setting=experiment.setting,
+        batch_size=experiment.batch_size,
+        stream=stream.name,
+        options=tuple(sorted((name, str(v)) for name, v in stated.items() if default.get(name) != v)),
+    )
+
+
+def by_protocol(results: Iterable[Result]) -> dict[Protocol, list[Result]]:
+    """The runs of each protocol, in the order of their benchmarks; reported tasks come before those for tuning."""
+    found: dict[Protocol, list[Result]] = {}
+    for result in results:
+        found.setdefault(protocol_of(result), []).append(result)
+    return {protocol: found[protocol] for protocol in sorted(found)}
+
+
+def joined(experiment: Experiment) -> Part:
+    """The stream of an experiment; of joint training the stream whose tasks it mixes."""
+    stream = experiment.stream
+    if stream.name != "joint" or "of" not in stream.options:
+        return stream
+    options = {name: value for name, value in stream.options.items() if name != "of"}
+    return Part(name=str(stream.options["of"]), options=options)
+
+
+def _defaults(stream: str) -> dict[str, Any]:
+    # Code of another package is not imported to read a result, which may come from a stranger.
+    return options_of("streams", stream) if stream in names("streams") else {}

@@ -13,9 +13,9 @@ from typing import Annotated, Any, cast
 
 import typer
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
+from holdfast._terminal import console
 from holdfast.build import Unknown
 from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.experiments.experiment import Experiment
@@ -30,8 +30,8 @@ from holdfast.methods._base import Diverged
 FAILURES = (OSError, ValueError, Refused, CorruptCheckpoint, Diverged, MemoryError)
 
 # A pipe has no width: a table is not cut there to fit 80 columns.
-out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 240)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = console(soft_wrap=True, width=None if sys.stdout.isatty() else 240)
+err = console(stderr=True, soft_wrap=True)
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name or TOML file, or a stream's name.")]
 Methods = Annotated[str, typer.Option(help="Rows or methods, with commas between; else those that the recipe names.")]
@@ -107,7 +107,7 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(asked)
     except Interrupted as error:
         again = shlex.join(["holdfast", *(word for word in sys.argv[1:] if word != "--fresh")])
-        err.print(f"{error}; this goes on from there:\n  {again}", markup=False)
+        err.print(f"{error}; this goes on from there:\n  {again}")
         sys.exit(128 + asked[0])
     finally:
         for number, handler in before.items():
@@ -119,7 +119,7 @@ def print_comparison(results: list[Result]) -> None:
     for protocol, group in by_protocol(results).items():
         out.print(text_table(protocol.heading, *comparison(group)))
         for line in unlike(group):
-            out.print(f"  {line}", markup=False)
+            out.print(f"  {line}")
         out.print()
 
 

@@ -31,7 +31,7 @@ def run_all(
             if not watcher.has_begun and not quiet:
                 unlike = other_code(result.code, experiment)
                 finished = f"finished before {unlike}".strip()
-                out.print(f"{experiment.label}: {finished}, skipped ({store.folder(experiment)})", markup=False)
+                out.print(f"{experiment.label}: {finished}, skipped ({store.folder(experiment)})")
             results.append(result)
     return results
 
@@ -43,7 +43,7 @@ class _Watcher:
         self.label = label
         self.quiet = quiet
         self.bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
@@ -71,7 +71,7 @@ class _Watcher:
         if not self.quiet:
             out.print(self.label)
             for name, text in facts.items():
-                out.print(f"  {name:<13}{text}", markup=False)
+                out.print(f"  {name:<13}{text}")
             if moment.step:
                 out.print(f"  {'continued':<13}from step {moment.step:,} of {moment.n_steps:,}")
         self.begun_at = (time.monotonic(), moment.step)

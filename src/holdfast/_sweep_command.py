@@ -84,7 +84,7 @@ def sweep_command(
     if report.failures:
         err.print(f"{len(report.failures)} of {len(report.results) + len(report.failures)} runs failed:")
         for failure in report.failures:
-            err.print(f"  {failure.experiment.label}: {failure.reason}", markup=False)
+            err.print(f"  {failure.experiment.label}: {failure.reason}")
         raise typer.Exit(1)
 
 

@@ -184,7 +184,7 @@ def show(
         print_comparison(results)
         return
     for protocol, group in by_protocol(results).items():
-        out.print(f"{compared(protocol.heading, group)}\n", markup=False)
+        out.print(f"{compared(protocol.heading, group)}\n")
 
 
 @app.callback(invoke_without_command=True)
@@ -196,7 +196,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 def main() -> None:
     """Run the command; an error is a sentence and an exit code, never a traceback."""
-    warnings.showwarning = lambda message, *_: err.print(f"warning: {message}", markup=False)
+    warnings.showwarning = lambda message, *_: err.print(f"warning: {_one_line(message)}")
     # So that --method my_module:Mine finds a file in the current folder, and nothing else does: a sklearn.py there
     # would be run instead of the package, here or, by Python's default, in a process of a sweep.
     build.last_places = [str(Path.cwd())]
@@ -210,16 +210,21 @@ def main() -> None:
 
 
 def _fail(error: BaseException, *, code: int) -> None:
-    err.print(f"holdfast: {error}", markup=False)
+    err.print(f"holdfast: {_one_line(error)}")
     sys.exit(code)
+
+
+def _one_line(message: object) -> str:
+    """A message that may hold names of files."""
+    return " ".join(str(message).splitlines())
 
 
 def _show_one(result: Result) -> None:
     experiment = result.experiment
     out.print(f"{experiment.label} ({experiment.digest})")
     for name, value in experiment.model_dump(mode="json").items():
-        out.print(f"  {name:<13}{json.dumps(value)}", markup=False)
-    out.print(f"  {'versions':<13}{json.dumps(result.versions)}", markup=False)
+        out.print(f"  {name:<13}{json.dumps(value)}")
+    out.print(f"  {'versions':<13}{json.dumps(result.versions)}")
     out.print(f"  {'memory used':<13}{result.memory_samples:,} samples, {result.memory_bytes:,} bytes")
     if kept := result.footprint:
         terms = ", ".join(f"{name} {n_bytes / 1e6:.2f}" for name, n_bytes in kept)

@@ -18,12 +18,13 @@ from rich.table import Table
 from holdfast._terminal import console
 from holdfast.build import Unknown
 from holdfast.core.checkpoint import CorruptCheckpoint
+from holdfast.experiments.equivalent import read_equivalences
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.protocol import by_protocol
 from holdfast.experiments.recipes import Recipe, Size, load_recipe, parse_changes
 from holdfast.experiments.results import Refused, Result
 from holdfast.experiments.run import Interrupted
-from holdfast.experiments.tables import comparison, unlike
+from holdfast.experiments.tables import code_notes, comparison, unlike
 from holdfast.methods._base import Diverged
 
 # What a command answers with a sentence instead of a traceback.
@@ -114,11 +115,16 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def print_comparison(results: list[Result]) -> None:
-    """A table for each protocol, and below it what differs between its rows."""
+def print_comparison(results: list[Result], folder: Path) -> None:
+    """A table for each protocol, and below it what differs between its rows and the code of their runs.
+
+    Args:
+        folder: of the results, which may say what code is equivalent.
+    """
+    same = read_equivalences([folder])
     for protocol, group in by_protocol(results).items():
-        out.print(text_table(protocol.heading, *comparison(group)))
-        for line in unlike(group):
+        out.print(text_table(protocol.heading, *comparison(group, same)))
+        for line in [*unlike(group), *code_notes(group, same)]:
             out.print(f"  {line}")
         out.print()
 

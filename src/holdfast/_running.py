@@ -26,7 +26,7 @@ def run_all(
     results = []
     with stop_on_signal() as stop:
         for experiment in experiments:
-            with _Watcher(experiment.label, quiet=quiet) as watcher:
+            with RunWatcher(experiment.label, quiet=quiet) as watcher:
                 result = run(experiment, store, fresh=fresh, watcher=watcher, stop=stop, **how)
             if not watcher.has_begun and not quiet:
                 unlike = other_code(result.code, experiment)
@@ -36,12 +36,12 @@ def run_all(
     return results
 
 
-class _Watcher:
+class RunWatcher:
     """Prints what a run is about to do, and a bar while it runs, on a terminal."""
 
-    def __init__(self, label: str, *, quiet: bool) -> None:
+    def __init__(self, label: str, *, quiet: bool, tells: bool = True) -> None:
         self.label = label
-        self.quiet = quiet
+        self.tells = tells and not quiet  # what it is about to do
         self.bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -61,14 +61,14 @@ class _Watcher:
     def has_begun(self) -> bool:
         return self.line is not None
 
-    def __enter__(self) -> _Watcher:
+    def __enter__(self) -> RunWatcher:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
     def begin(self, facts: dict[str, str], moment: Moment) -> None:
-        if not self.quiet:
+        if self.tells:
             out.print(self.label)
             for name, text in facts.items():
                 out.print(f"  {name:<13}{text}")

@@ -79,7 +79,7 @@ def sweep_command(
         print_json({"results": results, "failed": failed})
     else:
         if report.results:
-            print_comparison(report.results)
+            print_comparison(report.results, out_folder)
         out.print(f"written to {out_folder / loaded.name}")
     if report.failures:
         err.print(f"{len(report.failures)} of {len(report.results) + len(report.failures)} runs failed:")

@@ -188,14 +188,8 @@ CSV_HEADER = [
 ]  # fmt: skip
 
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet takes a text for that begins so
-
-
 def as_csv(tables: list[Table], base: Path) -> str:
-    """A line for each cell, with all that is known of it; numbers are not rounded.
-
-    A text that a spreadsheet would calculate has a ' before it.
-    """
+    """A line for each cell, with all that is known of it; numbers are not rounded."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(CSV_HEADER)
@@ -204,8 +198,7 @@ def as_csv(tables: list[Table], base: Path) -> str:
             for column, cell in zip(table.columns, row.cells, strict=True):
                 verdict = cell.verdict
                 writer.writerow(
-                    _guarded(each)
-                    for each in [
+                    [
                         table.id,
                         row.name,
                         row.label,
@@ -225,10 +218,6 @@ def as_csv(tables: list[Table], base: Path) -> str:
                     ]
                 )
     return file.getvalue()
-
-
-def _guarded(value: str | float | None) -> str | float | None:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 LATEX = {
@@ -268,7 +257,7 @@ def _ours(column: Column, cell: Cell) -> Piece:
 
 
 def _address(run: Run, base: Path) -> str:
-    return quote(os.fsencode(os.path.relpath(run.path, base)))  # a name need not be text
+    return quote(Path(os.path.relpath(run.path, base)).as_posix())
 
 
 def _rich(field: Field) -> Text:

@@ -41,11 +41,13 @@ pages: $(READY)
 
 setup: $(READY)
 
-# torch first and by its exact version, so that pip does not look for a newer build.
+# pip before all else: the one that comes with Python may have known holes. Then torch by its exact version, so that pip
+# does not look for a newer build.
 $(READY): pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "holdfast needs Python 3.11 or newer; set PYTHON")'
 	@echo "setting up $(VENV): a minute or two, once"
 	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --upgrade pip setuptools
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from holdfast.experiments.equivalent import read_equivalences
 from holdfast.experiments.protocol import by_protocol
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.tables import Rows, compared, markdown, mean_and_spread
@@ -33,7 +34,8 @@ def _tables(name: str) -> str:
     if name == "headlines":
         return markdown(headlines())
     groups = by_protocol(ResultStore(ROOT / name).results())
-    return "\n\n".join(compared(protocol.heading, results) for protocol, results in groups.items())
+    same = read_equivalences([ROOT / name])
+    return "\n\n".join(compared(protocol.heading, results, same) for protocol, results in groups.items())
 
 
 def headlines() -> Rows:

@@ -140,12 +140,12 @@ def test_code_in_the_current_folder_is_not_run_in_any_process_of_a_sweep(tmp_pat
 
 
 def test_the_current_folder_is_on_the_path_only_when_a_class_came_from_it(tmp_path, holdfast):
-    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "mine_in_this_folder.py").write_text(MINE)
     before = list(sys.path)
     holdfast("run", "permuted_digits", "--method", "er", *SMALL)
     holdfast("run", "permuted_digits", "--method", "nowhere_mod:Mine", *SMALL)
     assert sys.path == before
-    holdfast("run", "permuted_digits", "--method", "mine:Mine", "--set", "method.nothing=1")
+    holdfast("run", "permuted_digits", "--method", "mine_in_this_folder:Mine", "--set", "method.nothing=1")
     assert sys.path == [*before, str(tmp_path)]
 
 

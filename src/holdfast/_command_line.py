@@ -13,25 +13,26 @@ from typing import Annotated, Any, cast
 
 import typer
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
+from holdfast._terminal import console
 from holdfast.build import Unknown
 from holdfast.core.checkpoint import CorruptCheckpoint
+from holdfast.experiments.equivalent import read_equivalences
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.protocol import by_protocol
 from holdfast.experiments.recipes import Recipe, Size, load_recipe, parse_changes
 from holdfast.experiments.results import Refused, Result
 from holdfast.experiments.run import Interrupted
-from holdfast.experiments.tables import comparison, unlike
+from holdfast.experiments.tables import code_notes, comparison, unlike
 from holdfast.methods._base import Diverged
 
 # What a command answers with a sentence instead of a traceback.
 FAILURES = (OSError, ValueError, Refused, CorruptCheckpoint, Diverged, MemoryError)
 
 # A pipe has no width: a table is not cut there to fit 80 columns.
-out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 240)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = console(soft_wrap=True, width=None if sys.stdout.isatty() else 240)
+err = console(stderr=True, soft_wrap=True)
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name or TOML file, or a stream's name.")]
 Methods = Annotated[str, typer.Option(help="Rows or methods, with commas between; else those that the recipe names.")]
@@ -107,19 +108,24 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(asked)
     except Interrupted as error:
         again = shlex.join(["holdfast", *(word for word in sys.argv[1:] if word != "--fresh")])
-        err.print(f"{error}; this goes on from there:\n  {again}", markup=False)
+        err.print(f"{error}; this goes on from there:\n  {again}")
         sys.exit(128 + asked[0])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def print_comparison(results: list[Result]) -> None:
-    """A table for each protocol, and below it what differs between its rows."""
+def print_comparison(results: list[Result], folder: Path) -> None:
+    """A table for each protocol, and below it what differs between its rows and the code of their runs.
+
+    Args:
+        folder: of the results, which may say what code is equivalent.
+    """
+    same = read_equivalences([folder])
     for protocol, group in by_protocol(results).items():
-        out.print(text_table(protocol.heading, *comparison(group)))
-        for line in unlike(group):
-            out.print(f"  {line}", markup=False)
+        out.print(text_table(protocol.heading, *comparison(group, same)))
+        for line in [*unlike(group), *code_notes(group, same)]:
+            out.print(f"  {line}")
         out.print()
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -24,6 +22,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from holdfast._terminal import console, printable
 from holdfast.streams._base import data_root
 from holdfast.streams._catalogue import CATALOGUE, DataSet, Finding, Status, UnknownDataSet, find
 from holdfast.streams._download import DownloadError, download
@@ -53,7 +52,7 @@ def list_data_sets(data: DataOption = None, as_json: JsonOption = False) -> None
             f"from: {data_set.homepage}",
             f"by hand: {data_set.by_hand}",
         ]
-        table.add_row(data_set.name, escape("\n".join(words)), data_set.download_size, end_section=True)
+        table.add_row(data_set.name, "\n".join(words), data_set.download_size, end_section=True)
     _print(table)
     _print(f"expected in {root}")
 
@@ -69,7 +68,7 @@ def status(names: NamesArgument = None, data: DataOption = None, as_json: JsonOp
         return
     table = _table("name", "state", "missing")
     for name, seen in found.items():
-        table.add_row(name, seen.state, escape("\n".join(seen.missing)))
+        table.add_row(name, seen.state, "\n".join(seen.missing))
     _print(table)
     _print(f"looked in {root}")
 
@@ -170,7 +169,7 @@ def _verify_table(findings: dict[str, list[Finding]], absent: set[str]) -> Table
         if name in absent:
             rows.append(("absent", ""))
         for row, (words, file) in enumerate(rows):
-            table.add_row("" if row else name, escape(words), escape(file))
+            table.add_row("" if row else name, words, file)
         table.add_section()
     return table
 
@@ -190,11 +189,7 @@ def _named(names: list[str] | None) -> list[DataSet]:
 
 def _print(content: str | Table) -> None:
     # A path or address is wrapped nowhere, so that it can be copied.
-    Console().print(
-        content if isinstance(content, Table) else escape(content),
-        highlight=False,
-        soft_wrap=isinstance(content, str),
-    )
+    console().print(content, soft_wrap=isinstance(content, str))
 
 
 def _print_json(root: Path, data_sets: list[dict[str, Any]]) -> None:
@@ -215,7 +210,7 @@ def _plain_errors() -> Iterator[None]:
 
 
 def _fail(words: str, code: int) -> NoReturn:
-    print(words, file=sys.stderr)
+    print(printable(words), file=sys.stderr)
     raise typer.Exit(code)
 
 
@@ -230,13 +225,13 @@ def _under(step: str, show: Show) -> Callable[[int, int], None]:
 def _bar() -> Iterator[Show]:
     """A function that draws a bar for each step, on a terminal; elsewhere it does nothing."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=10),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
+    with Progress(*columns, console=console(stderr=True), disable=not sys.stderr.isatty()) as bars:
         tasks: dict[str, TaskID] = {}
 
         def show(step: str, done: int, total: int | None) -> None:

@@ -20,6 +20,7 @@ from rich.table import Table as RichTable
 from holdfast._command_line import FAILURES, ContinueAnyway, Data, Device, OutFolder, SizeName, Threads
 from holdfast._running import run_all
 from holdfast._sweeping import run_at_once
+from holdfast._terminal import console, printable
 from holdfast.build import Unknown, check_name
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Size
@@ -145,12 +146,13 @@ def _give(tables: list[Table], style: str, to: Path | None, *, grid_of: GridOf, 
 
 
 def _write(text: str, to: Path | None) -> None:
+    text = printable(text)
     if to is None:
         sys.stdout.write(text)
         return
     to.parent.mkdir(parents=True, exist_ok=True)
     write_text(to, text)
-    _console().print(f"written to {to}", markup=False)
+    _console().print(f"written to {to}")
 
 
 def _text(tables: list[Table], style: str, base: Path, *, grid_of: GridOf, is_page: bool) -> str:
@@ -167,7 +169,7 @@ def _text(tables: list[Table], style: str, base: Path, *, grid_of: GridOf, is_pa
 def _console(file: TextIO | None = None, *drawn: RenderableType) -> Console:
     """As wide as the tables are: one that is cut to the width of a window lacks numbers."""
     file = file or sys.stdout
-    console = Console(file=file, highlight=False, width=max(130, Console().width) if file.isatty() else 240)
-    unlimited = console.options.update(max_width=10_000)
-    console.width = max([console.width, *(Measurement.get(console, unlimited, each).minimum for each in drawn)])
-    return console
+    made = console(file=file, width=max(130, console().width) if file.isatty() else 240)
+    unlimited = made.options.update(max_width=10_000)
+    made.width = max([made.width, *(Measurement.get(made, unlimited, each).minimum for each in drawn)])
+    return made

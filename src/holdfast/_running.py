@@ -26,24 +26,24 @@ def run_all(
     results = []
     with stop_on_signal() as stop:
         for experiment in experiments:
-            with _Watcher(experiment.label, quiet=quiet) as watcher:
+            with RunWatcher(experiment.label, quiet=quiet) as watcher:
                 result = run(experiment, store, fresh=fresh, watcher=watcher, stop=stop, **how)
             if not watcher.has_begun and not quiet:
                 unlike = other_code(result.code, experiment)
                 finished = f"finished before {unlike}".strip()
-                out.print(f"{experiment.label}: {finished}, skipped ({store.folder(experiment)})", markup=False)
+                out.print(f"{experiment.label}: {finished}, skipped ({store.folder(experiment)})")
             results.append(result)
     return results
 
 
-class _Watcher:
+class RunWatcher:
     """Prints what a run is about to do, and a bar while it runs, on a terminal."""
 
-    def __init__(self, label: str, *, quiet: bool) -> None:
+    def __init__(self, label: str, *, quiet: bool, tells: bool = True) -> None:
         self.label = label
-        self.quiet = quiet
+        self.tells = tells and not quiet  # what it is about to do
         self.bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
@@ -61,17 +61,17 @@ class _Watcher:
     def has_begun(self) -> bool:
         return self.line is not None
 
-    def __enter__(self) -> _Watcher:
+    def __enter__(self) -> RunWatcher:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
     def begin(self, facts: dict[str, str], moment: Moment) -> None:
-        if not self.quiet:
+        if self.tells:
             out.print(self.label)
             for name, text in facts.items():
-                out.print(f"  {name:<13}{text}", markup=False)
+                out.print(f"  {name:<13}{text}")
             if moment.step:
                 out.print(f"  {'continued':<13}from step {moment.step:,} of {moment.n_steps:,}")
         self.begun_at = (time.monotonic(), moment.step)

@@ -79,12 +79,12 @@ def sweep_command(
         print_json({"results": results, "failed": failed})
     else:
         if report.results:
-            print_comparison(report.results)
+            print_comparison(report.results, out_folder)
         out.print(f"written to {out_folder / loaded.name}")
     if report.failures:
         err.print(f"{len(report.failures)} of {len(report.results) + len(report.failures)} runs failed:")
         for failure in report.failures:
-            err.print(f"  {failure.experiment.label}: {failure.reason}", markup=False)
+            err.print(f"  {failure.experiment.label}: {failure.reason}")
         raise typer.Exit(1)
 
 

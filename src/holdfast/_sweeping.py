@@ -66,7 +66,7 @@ class _Watcher:
 
     def _print(self, text: str) -> None:
         if not self.quiet:
-            (err if self.live else out).print(text, markup=False)
+            (err if self.live else out).print(text)
 
 
 def _overview(jobs: Sequence[Job], seconds_left: float | None) -> Group:

@@ -13,7 +13,15 @@ import torch
 import typer
 from rich.table import Table
 
-from holdfast import __version__, _data_commands, _paper_command, _report_command, _sweep_command, build
+from holdfast import (
+    __version__,
+    _data_commands,
+    _paper_command,
+    _remake_command,
+    _report_command,
+    _sweep_command,
+    build,
+)
 from holdfast._command_line import (
     FAILURES,
     Changes,
@@ -45,6 +53,7 @@ from holdfast._command_line import (
 )
 from holdfast._running import run_all
 from holdfast.build import FOLDERS, Kind, Unknown, check_name, find, names
+from holdfast.experiments.equivalent import read_equivalences
 from holdfast.experiments.protocol import by_protocol
 from holdfast.experiments.recipes import load_recipe, recipe_names
 from holdfast.experiments.results import Result, ResultStore, read_result
@@ -60,6 +69,7 @@ app = typer.Typer(
 app.add_typer(_data_commands.app, name="data")
 app.command("sweep")(_sweep_command.sweep_command)
 app.command("paper")(_paper_command.paper_command)
+app.command("remake")(_remake_command.remake_command)
 app.command("report")(_report_command.report_command)
 
 
@@ -137,7 +147,7 @@ def compare(
     if as_json:
         print_json([as_document(result, store.folder(result.experiment)) for result in results])
         return
-    print_comparison(results)
+    print_comparison(results, out_folder)
     out.print(f"written to {out_folder / loaded.name}")
 
 
@@ -181,10 +191,11 @@ def show(
         _show_one(results[0])
         return
     if not as_markdown:
-        print_comparison(results)
+        print_comparison(results, path)
         return
+    same = read_equivalences([path])
     for protocol, group in by_protocol(results).items():
-        out.print(f"{compared(protocol.heading, group)}\n", markup=False)
+        out.print(f"{compared(protocol.heading, group, same)}\n")
 
 
 @app.callback(invoke_without_command=True)
@@ -196,7 +207,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 def main() -> None:
     """Run the command; an error is a sentence and an exit code, never a traceback."""
-    warnings.showwarning = lambda message, *_: err.print(f"warning: {message}", markup=False)
+    warnings.showwarning = lambda message, *_: err.print(f"warning: {_one_line(message)}")
     # So that --method my_module:Mine finds a file in the current folder, and nothing else does: a sklearn.py there
     # would be run instead of the package, here or, by Python's default, in a process of a sweep.
     build.last_places = [str(Path.cwd())]
@@ -210,16 +221,21 @@ def main() -> None:
 
 
 def _fail(error: BaseException, *, code: int) -> None:
-    err.print(f"holdfast: {error}", markup=False)
+    err.print(f"holdfast: {_one_line(error)}")
     sys.exit(code)
+
+
+def _one_line(message: object) -> str:
+    """A message that may hold names of files."""
+    return " ".join(str(message).splitlines())
 
 
 def _show_one(result: Result) -> None:
     experiment = result.experiment
     out.print(f"{experiment.label} ({experiment.digest})")
     for name, value in experiment.model_dump(mode="json").items():
-        out.print(f"  {name:<13}{json.dumps(value)}", markup=False)
-    out.print(f"  {'versions':<13}{json.dumps(result.versions)}", markup=False)
+        out.print(f"  {name:<13}{json.dumps(value)}")
+    out.print(f"  {'versions':<13}{json.dumps(result.versions)}")
     out.print(f"  {'memory used':<13}{result.memory_samples:,} samples, {result.memory_bytes:,} bytes")
     if kept := result.footprint:
         terms = ", ".join(f"{name} {n_bytes / 1e6:.2f}" for name, n_bytes in kept)

@@ -5,6 +5,7 @@ import io
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from holdfast.report.rendering import (
@@ -19,7 +20,8 @@ from holdfast.report.rendering import (
     terminal,
     verdicts,
 )
-from tests.report.made_up import table
+from holdfast.report.tables import Cell, Column, Row, Table, parse_printed
+from tests.report.made_up import run, table
 
 BASE = Path("docs")
 
@@ -178,3 +180,29 @@ def test_a_terminal_that_can_shows_bold_and_follows_links():
     text = printed(numbers(table()), force_terminal=True, color_system="standard", legacy_windows=False)
     assert "\x1b[1m" in text
     assert Path("results/a/b/1/result.json").resolve().as_uri() in text
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
+def test_csv_has_no_text_that_a_spreadsheet_calculates_and_numbers_stay_numbers(start):
+    evil = f'{start}HYPERLINK("http://x")'
+    column = Column(evil, 2, "more")
+    cell = Cell({1: -50.5}, (run(1, evil + "/{}/result.json"),), parse_printed("1.5"), departures=(evil,))
+    lines = as_csv([Table(evil, "t", "method", (column,), (Row(evil, evil, (cell,)),))], Path())
+    _, (*texts, mean, std, seeds, paper, paper_std, difference, best, told, _, _, _, runs) = csv.reader(
+        io.StringIO(lines, newline="")
+    )
+    assert texts == [f"'{evil}"] * 4
+    assert told == f"'{evil}"
+    assert (float(mean), float(std), seeds, float(paper), paper_std, best) == (-50.5, 0.0, "1", 1.5, "", "no")
+    assert float(difference) == -52.0
+    assert runs[0] in "'%"  # an address is quoted
+    assert not any(field.startswith(("=", "+", "@", "\t", "\r", "\n")) for field in (*texts, told, runs))
+
+
+def test_an_address_of_a_folder_whose_name_is_no_text_can_be_written():
+    made = run(1, "results/\udcff/{}/result.json")
+    assert "results/%FF/1/result.json" in as_csv([Table("t", "t", "m", (Column("c", 1),), (row_of(made),))], Path())
+
+
+def row_of(made):
+    return Row("a", "a", (Cell({1: 1.0}, (made,)),))

@@ -69,6 +69,11 @@ def code_of(experiment: Experiment) -> Fingerprint:
     return dict(_cached_fingerprint(tuple(sorted({*ROOTS, *own, *reached}))))
 
 
+def foreign_names(experiment: Experiment) -> list[str]:
+    """Return the parts of an experiment that are code of another package, as 'package.module:Class'."""
+    return [name for name in _part_names(experiment) if ":" in name]
+
+
 def code_at(experiment: Experiment, sources: Sources) -> Fingerprint | None:
     """Return the fingerprint that the experiment had with other sources of this package.
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from holdfast.experiments.differences import between_rows, stated
+from holdfast.experiments.equivalent import MARK, NONE_KNOWN, Equivalences, code_marks
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import Result
 
@@ -27,15 +28,21 @@ def measured(result: Result, column: str) -> float | None:
     return None if found is None else scale * found
 
 
-def comparison(results: list[Result]) -> Rows:
-    """A line for each row of the benchmark: mean and, over several seeds, population standard deviation."""
+def comparison(results: list[Result], same: Equivalences = NONE_KNOWN) -> Rows:
+    """A line for each row of the benchmark: mean and, over several seeds, population standard deviation.
+
+    A row whose runs are of different code, but for what is the `same`, is marked; `code_notes` says which differ.
+    """
     header = ["method", *COLUMNS, "seconds", "seeds"]
     lines = []
-    for label, group in grouped(results):
+    rows = grouped(results)
+    marked, _ = code_marks(rows, same)
+    for label, group in rows:
         cells = [
             mean_and_spread([r.metrics.get(m) for r in group], scale, digits) for m, scale, digits in COLUMNS.values()
         ]
-        lines.append([label, *cells, mean_and_spread([r.seconds for r in group], 1, 1), str(len(group))])
+        name = f"{label} {MARK}" if label in marked else label
+        lines.append([name, *cells, mean_and_spread([r.seconds for r in group], 1, 1), str(len(group))])
     return header, lines
 
 
@@ -50,6 +57,11 @@ def grouped(results: list[Result]) -> list[tuple[str, list[Result]]]:
         rivals = [others[0].experiment for (name, _), others in by_row.items() if name == row]
         named.append((row + _differences(group[0].experiment, rivals), group))
     return named
+
+
+def code_notes(results: list[Result], same: Equivalences = NONE_KNOWN) -> list[str]:
+    """Which runs of a row are of other code than the others, and of which the code is not known; a line each."""
+    return code_marks(grouped(results), same)[1]
 
 
 def unlike(results: list[Result]) -> list[str]:
@@ -76,10 +88,10 @@ def markdown(rows: Rows, alignment: str = "") -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
 
-def compared(heading: str, results: list[Result]) -> str:
-    """The comparison in Markdown, under a heading, with what differs between its rows below."""
-    below = "\n".join(f"- {line}" for line in unlike(results))
-    return "\n\n".join(part for part in (f"**{heading}**", markdown(comparison(results)), below) if part)
+def compared(heading: str, results: list[Result], same: Equivalences = NONE_KNOWN) -> str:
+    """The comparison in Markdown, under a heading, with what differs between its rows and their code below."""
+    below = "\n".join(f"- {line}" for line in [*unlike(results), *code_notes(results, same)])
+    return "\n\n".join(part for part in (f"**{heading}**", markdown(comparison(results, same)), below) if part)
 
 
 def matrix_rows(result: Result) -> Rows:

@@ -177,7 +177,7 @@ def _run(run: Run, base: Path) -> Data:
     return {
         "seed": run.seed,
         "path": str(run.path),
-        "address": quote(Path(os.path.relpath(run.path, base)).as_posix()),
+        "address": quote(os.fsencode(os.path.relpath(run.path, base))),
         "accuracies": [[_finite(a) for a in row] for row in result.accuracies],
         "metrics": {name: _finite(value) for name, value in result.metrics.items()},
         "n_steps": result.n_steps,

@@ -188,8 +188,14 @@ CSV_HEADER = [
 ]  # fmt: skip
 
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet takes a text for that begins so
+
+
 def as_csv(tables: list[Table], base: Path) -> str:
-    """A line for each cell, with all that is known of it; numbers are not rounded."""
+    """A line for each cell, with all that is known of it; numbers are not rounded.
+
+    A text that a spreadsheet would calculate has a ' before it.
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(CSV_HEADER)
@@ -198,7 +204,8 @@ def as_csv(tables: list[Table], base: Path) -> str:
             for column, cell in zip(table.columns, row.cells, strict=True):
                 verdict = cell.verdict
                 writer.writerow(
-                    [
+                    _guarded(each)
+                    for each in [
                         table.id,
                         row.name,
                         row.label,
@@ -218,6 +225,10 @@ def as_csv(tables: list[Table], base: Path) -> str:
                     ]
                 )
     return file.getvalue()
+
+
+def _guarded(value: str | float | None) -> str | float | None:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 LATEX = {
@@ -257,7 +268,7 @@ def _ours(column: Column, cell: Cell) -> Piece:
 
 
 def _address(run: Run, base: Path) -> str:
-    return quote(Path(os.path.relpath(run.path, base)).as_posix())
+    return quote(os.fsencode(os.path.relpath(run.path, base)))  # a name need not be text
 
 
 def _rich(field: Field) -> Text:

@@ -172,7 +172,7 @@ def test_the_largest_sums_that_are_allowed_do_not_overflow() -> None:
     assert 2 * n * each < 2**63  # and two of them merged
     assert n + module.BLOCK < module.MAX_OF_A_CLASS
     assert module.MAX_OF_A_CLASS * 2 ** (2 * module.BITS) < 2**63
-    assert 2 * module.BLOCK * 2 ** (2 * module.BITS) < 2**53  # one product of matrices in float64
+    assert module.BLOCK * 2 ** (2 * module.BITS) < 2**53  # one product of matrices in float64
 
 
 @pytest.mark.parametrize("product_kept", [True, False])

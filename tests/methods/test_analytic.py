@@ -44,7 +44,7 @@ def test_gram_and_recursive_form_agree_to_1e_8() -> None:
         for learner in (gram, recursive):
             learner.observe(x[i : i + 10], y[i : i + 10])
             learner.scores(x)
-    ours, others = gram.method._solution[-1], recursive.method._solution[-1]
+    ours, others = gram.method._solution.tensors[-1], recursive.method._solution.tensors[-1]
     assert (ours - others).abs().max() < 1e-8
     assert (ours - solved(x, y, 0.5)).abs().max() < 1e-8
 
@@ -56,7 +56,7 @@ def test_the_recursion_goes_on_when_a_class_is_new() -> None:
     for i in order.tolist():
         learner.observe(x[i : i + 1], y[i : i + 1])
         learner.scores(x)
-    weights = learner.method._solution[-1]
+    weights = learner.method._solution.tensors[-1]
     assert (weights - solved(x, y, 0.5)).abs().max() < 1e-8
 
 

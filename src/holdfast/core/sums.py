@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
 from holdfast.core.state import State, Stateful
 
-BLOCK = 512  # samples that wait to be summed together: one large product is faster than many small ones
+BLOCK = 1024  # samples that wait to be summed together: one large product is faster than many small ones
 BITS = 20  # of a digit: a feature is a coarse and a fine digit, hence a whole number of 40 bits
 WINDOW = 6  # octaves of samples that share a unit
 MAX_OF_A_CLASS = 2**22  # samples: their sum of numbers of 40 bits then fits into 63 bits
@@ -29,12 +30,16 @@ class ClassSums(Stateful):
     that is subtracted lead to the same bits.
 
     Samples wait in blocks. They are summed before anything is saved, so that no sample is ever written to a file.
+    No tensor, dict or list here is ever written over: a sum that changes is a new one. So a copy is a shallow one.
 
     Args:
         products: whether Σ x xᵀ is kept.
     """
 
-    derived: ClassVar[frozenset[str]] = frozenset({"waiting", "n_waiting"})
+    derived: ClassVar[frozenset[str]] = frozenset({"waiting", "n_waiting", "largest"})
+    journalled: ClassVar[frozenset[str]] = frozenset(
+        {"counts", "n_by_window", "sums_by_window", "coarse_by_window", "cross_by_window", "waiting"}
+    )
 
     def __init__(self, n_classes: int, n_features: int, *, products: bool) -> None:
         self.n_features = n_features
@@ -48,6 +53,10 @@ class ClassSums(Stateful):
         self.cross_by_window: dict[int, Tensor] = {}
         self.waiting: list[tuple[Tensor, Tensor]] = []
         self.n_waiting = 0
+        self.largest: int | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ClassSums:
+        return copy.copy(self)
 
     @property
     def n_classes(self) -> int:
@@ -74,11 +83,11 @@ class ClassSums(Stateful):
 
     def add(self, features: Tensor, y: Tensor) -> None:
         """Add samples: features (n, n_features), all finite, of the classes y (n,)."""
-        features, y = features.detach().cpu().double(), y.cpu()
+        features, y = features.detach().cpu(), y.cpu()
         counts = self.counts + torch.bincount(y, minlength=self.n_classes)
         self._check_room(counts)
         self.counts = counts
-        self.waiting.append((features, y))
+        self.waiting = [*self.waiting, (features, y)]
         self.n_waiting += len(y)
         if self.n_waiting >= BLOCK:
             self.fold()
@@ -87,7 +96,7 @@ class ClassSums(Stateful):
         """Add up the samples that wait."""
         if self.waiting:
             features, y = (torch.cat(column) for column in zip(*self.waiting, strict=True))
-            self._take(features, y, sign=1)
+            self._take(features.double(), y, sign=1)
             self.waiting, self.n_waiting = [], 0
 
     def subtract(self, features: Tensor, y: Tensor) -> None:
@@ -125,6 +134,7 @@ class ClassSums(Stateful):
             self.n_by_window[window] += n
             self.sums_by_window[window][: other.n_classes] += other.sums_by_window[window]
             if self.products:
+                self.largest = None
                 self.coarse_by_window[window] += other.coarse_by_window[window]
                 self.cross_by_window[window] += other.cross_by_window[window]
 
@@ -138,14 +148,12 @@ class ClassSums(Stateful):
     def gram(self) -> Tensor:
         """(n_features, n_features) Σ x xᵀ, float64, of the samples that do not wait."""
         total = torch.zeros(self.n_features, self.n_features, dtype=torch.float64)
-        for window, coarse in self.coarse_by_window.items():
+        for window, coarse in self.coarse_by_window.items():  # half of it, the other half is its transpose
             unit = _unit(window) ** 2
-            total.add_(coarse.double(), alpha=unit)
-            # The upper triangle is not kept: the cross products of both triangles are added to the lower one.
-            cross = self.cross_by_window[window].double()
-            total.add_(cross, alpha=unit * 2.0**-BITS).add_(cross.T, alpha=unit * 2.0**-BITS)
-        lower = total.tril_()
-        return lower + lower.tril(-1).T
+            squares = coarse.double().tril_()
+            squares.diagonal().mul_(0.5)
+            total.add_(squares, alpha=unit).add_(self.cross_by_window[window].double(), alpha=unit * 2.0**-BITS)
+        return total + total.T
 
     def state_dict(self) -> State:
         self.fold()
@@ -154,25 +162,32 @@ class ClassSums(Stateful):
     def load_state_dict(self, state: State) -> None:
         _check_shapes(self, state)
         super().load_state_dict(state)
-        self.waiting, self.n_waiting = [], 0
+        self.waiting, self.n_waiting, self.largest = [], 0, None
 
     def _check_room(self, counts: Tensor, *others: ClassSums) -> None:
         """Raise before a sum no longer fits into 63 bits."""
-        squares = [coarse.diagonal() for each in (self, *others) for coarse in each.coarse_by_window.values()]
+        largest = max(each._largest_square() for each in (self, *others))
         # Half of the room is left to what waits, and to each of two that are merged.
-        if int(counts.max()) > MAX_OF_A_CLASS or any(int(some.max()) > MAX_SQUARES // 4 for some in squares):
+        if int(counts.max()) > MAX_OF_A_CLASS or largest > MAX_SQUARES // 4:
             raise ValueError("the sums are full: whole numbers of 63 bits hold no more samples; begin another learner")
+
+    def _largest_square(self) -> int:
+        """The largest sum of squares of coarse digits, looked for once after each change."""
+        if self.largest is None:
+            squares = [coarse.diagonal() for coarse in self.coarse_by_window.values()]
+            self.largest = max((int(some.max()) for some in squares), default=0)
+        return self.largest
 
     def _take(self, features: Tensor, y: Tensor, *, sign: int) -> None:
         windows = _windows(features)
         for window in sorted(set(windows.tolist())):
-            rows = windows == window
-            scaled = features[rows] / _unit(window)
+            rows = slice(None) if (windows == window).all() else windows == window
+            scaled = features[rows] * (1 / _unit(window))
             coarse = scaled.round()
-            fine = ((scaled - coarse) * 2.0**BITS).round()
+            fine = scaled.sub_(coarse).mul_(2.0**BITS).round_()
             self._open(window)
-            self.n_by_window[window] += sign * len(scaled)
-            whole = (coarse * 2.0**BITS + fine).to(torch.int64)
+            self.n_by_window[window] += sign * len(coarse)
+            whole = torch.add(fine, coarse, alpha=2.0**BITS).to(torch.int64)
             self.sums_by_window[window].index_add_(0, y[rows], whole, alpha=sign)
             if self.products:
                 self._take_products(window, coarse, fine, sign)
@@ -181,7 +196,7 @@ class ClassSums(Stateful):
 
     def _take_products(self, window: int, coarse: Tensor, fine: Tensor, sign: int) -> None:
         """Σ of the products of digits: whole numbers below 2^53, which float64 adds exactly in any order."""
-        d = self.n_features
+        d, self.largest = self.n_features, None
         squares, crosses = self.coarse_by_window[window], self.cross_by_window[window]
         product = coarse.new_empty(PANEL * d)  # used again for each panel: to allocate takes as long as to add
         whole = torch.empty(PANEL * d, dtype=torch.int64)
@@ -191,33 +206,51 @@ class ClassSums(Stateful):
             torch.mm(left, right, out=product[:n].view(shape))
             total.add_(whole[:n].view(shape).copy_(product[:n].view(shape)), alpha=sign)
 
-        for block in range(0, len(coarse), 2 * BLOCK):
-            some_coarse, some_fine = coarse[block : block + 2 * BLOCK], fine[block : block + 2 * BLOCK]
+        for block in range(0, len(coarse), BLOCK):
+            some_coarse, some_fine = coarse[block : block + BLOCK], fine[block : block + BLOCK]
             for start in range(0, d, PANEL):
                 stop = min(start + PANEL, d)
                 panel = some_coarse[:, start:stop].T
                 add(squares[start:stop, :stop], panel, some_coarse[:, :stop])
-                add(crosses[start:stop], panel, some_fine)
+                if some_fine.any():  # not for bytes, nor for numbers of 16 bits
+                    add(crosses[start:stop], panel, some_fine)
 
     def _open(self, window: int) -> None:
-        if window in self.n_by_window:
-            return
-        n, d = self.n_classes, self.n_features
-        self.n_by_window[window] = 0
-        self.sums_by_window[window] = torch.zeros(n, d, dtype=torch.int64)
+        """Make sums of the window that may be written over: copies, or zeros."""
+        d = self.n_features
+        self.n_by_window = _with(self.n_by_window, window, self.n_by_window.get(window, 0))
+        self.sums_by_window = _with(
+            self.sums_by_window, window, _copy_or_zeros(self.sums_by_window.get(window), self.n_classes, d)
+        )
         if self.products:
-            self.coarse_by_window[window] = torch.zeros(d, d, dtype=torch.int64)
-            self.cross_by_window[window] = torch.zeros(d, d, dtype=torch.int64)
-        # In the order of windows, not in that of their first samples.
-        self.n_by_window = dict(sorted(self.n_by_window.items()))
-        self.sums_by_window = dict(sorted(self.sums_by_window.items()))
-        self.coarse_by_window = dict(sorted(self.coarse_by_window.items()))
-        self.cross_by_window = dict(sorted(self.cross_by_window.items()))
+            self.coarse_by_window, self.cross_by_window = (
+                _with(by_window, window, _copy_or_zeros(by_window.get(window), d, d))
+                for by_window in (self.coarse_by_window, self.cross_by_window)
+            )
 
     def _close(self, window: int) -> None:
-        del self.n_by_window[window], self.sums_by_window[window]
-        if self.products:
-            del self.coarse_by_window[window], self.cross_by_window[window]
+        self.n_by_window, self.sums_by_window = (
+            _without(self.n_by_window, window),
+            _without(self.sums_by_window, window),
+        )
+        self.coarse_by_window = _without(self.coarse_by_window, window)
+        self.cross_by_window = _without(self.cross_by_window, window)
+
+
+T = TypeVar("T")
+
+
+def _with(by_window: dict[int, T], window: int, value: T) -> dict[int, T]:
+    """In the order of windows, not in that of their first samples."""
+    return dict(sorted({**by_window, window: value}.items()))
+
+
+def _without(by_window: dict[int, T], window: int) -> dict[int, T]:
+    return {each: value for each, value in by_window.items() if each != window}
+
+
+def _copy_or_zeros(tensor: Tensor | None, *shape: int) -> Tensor:
+    return torch.zeros(shape, dtype=torch.int64) if tensor is None else tensor.clone()
 
 
 def _windows(features: Tensor) -> Tensor:

@@ -77,10 +77,8 @@ class Record:
 class Recorder(Stateful):
     """Follows a run; a part of its checkpoint."""
 
-    features: list[Tensor]  # (n, d) after each task
-
     def __init__(self) -> None:
-        self.features = []
+        self.features: list[Tensor] = []  # (n, d) after each task
 
     def add(self, learner: Learner, first_test: Samples) -> None:
         """Look at the samples of the first task; to be called after each task."""

@@ -19,6 +19,17 @@ from holdfast.methods._base import Diverged, Method
 LEAST = torch.finfo(torch.float32).min  # the score of a class of which nothing was learned
 
 
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """Tensors that nobody writes into any more: a copy shares them."""
+
+    tensors: tuple[Tensor, ...]
+    n_samples: int = 0  # that they were worked out from
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Fixed:
+        return self
+
+
 @dataclass(kw_only=True, eq=False)
 class SumsMethod(Method):
     """Learns by adding up features; the backbone keeps its weights, and no sample is stored.
@@ -88,13 +99,19 @@ class SumsMethod(Method):
 
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
         """(n, n_classes) one number a class, the least there is for one of which nothing was learned."""
-        scores = self.sum_scores(self.described(x))
+        features = self.described(x)
+        self.work_out()
+        scores = self.sum_scores(features)
         scores = scores.masked_fill(self.sums.counts == 0, LEAST).to(self.model.head.weight)
         return self.model.masked(scores, task)
 
     @abstractmethod
+    def work_out(self) -> None:
+        """Bring `_solution` up to the sums of now, if it is not there yet."""
+
+    @abstractmethod
     def sum_scores(self, features: Tensor) -> Tensor:
-        """(n, n_classes) scores of what `described` gives, from the sums alone."""
+        """(n, n_classes) scores of what `described` gives, by `_solution`."""
 
     def caution(self) -> str | None:
         backbone = self.model.backbone

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.methods._projection import check_width, project, random_matrix
-from holdfast.methods._sums import SumsMethod
+from holdfast.methods._sums import Fixed, SumsMethod
 
 CANDIDATES = 10.0 ** torch.arange(-6, 2.01, 0.25, dtype=torch.float64)  # of the ridge, in mean eigenvalues of G
 
@@ -48,43 +48,43 @@ class Analytic(SumsMethod):
         if self.form == "recursive" and self.ridge is None:
             raise ValueError("the recursive form cannot change its ridge: give one, or use form='gram'")
         super().__post_init__()
-        self._matrix: Tensor | None = None  # P, drawn when it is first needed: what is only loaded draws none
+        self._matrix: Fixed | None = None
+        if self.width is not None:
+            rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)
+            self._matrix = Fixed((random_matrix(self.n_features, self.width, rng),))
 
     @property
     def n_summed(self) -> int:
         return self.width or self.n_features
 
     def transformed(self, features: Tensor) -> Tensor:
-        if self.width is None:
-            return features
-        if self._matrix is None:
-            rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)
-            self._matrix = random_matrix(self.n_features, self.width, rng)
-        return project(features, self._matrix).relu_()
+        return features if self._matrix is None else project(features, *self._matrix.tensors).relu_()
 
     def observe(self, batch: Batch) -> float:
         features = self.described(batch.x)
         self.sums.add(features, batch.y)
         if self.form == "recursive" and self._solution is not None:
-            _, inverse, weights = self._solution
-            inverse, weights = recursive_step(inverse, weights, features, batch.y.cpu())
-            self._solution = (self.sums.n_samples, inverse, weights)
+            inverse, weights = self._solution.tensors
+            after = recursive_step(inverse, weights, features, batch.y.cpu())
+            self._solution = Fixed(after, self.sums.n_samples)
         return 0.0
 
     def grow(self, n_classes: int) -> None:
         solution = self._solution
         super().grow(n_classes)
         if solution is not None:  # a class that is not there yet has zeros for its targets, hence for its weights
-            weights = solution[-1]
+            *before, weights = solution.tensors
             more = weights.new_zeros(len(weights), n_classes - weights.shape[1])
-            self._solution = (*solution[:-1], torch.cat([weights, more], dim=1))
+            self._solution = Fixed((*before, torch.cat([weights, more], dim=1)), solution.n_samples)
+
+    def work_out(self) -> None:
+        if self._solution is None or self._solution.n_samples != self.sums.n_samples:
+            self.sums.fold()
+            self._solution = Fixed(self._solved(), self.sums.n_samples)
 
     def sum_scores(self, features: Tensor) -> Tensor:
-        if self._solution is None or self._solution[0] != self.sums.n_samples:
-            self.sums.fold()
-            self._solution = (self.sums.n_samples, *self._solved())
-        weights: Tensor = self._solution[-1]
-        return features @ weights
+        solution: Fixed = self._solution
+        return features @ solution.tensors[-1]
 
     def _solved(self) -> tuple[Tensor, ...]:
         """W (n_summed, n_classes), after (G + λI)⁻¹ in the recursive form."""

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.methods._sums import SumsMethod
+from holdfast.methods._sums import Fixed, SumsMethod
 
 
 @dataclass(kw_only=True, eq=False)
@@ -23,16 +23,15 @@ class NCM(SumsMethod):
 
     distance: Literal["cosine", "euclidean"] = "cosine"
 
+    def work_out(self) -> None:
+        if self._solution is None or self._solution.n_samples != self.sums.n_samples:
+            self.sums.fold()
+            means = self.sums.sums() / self.sums.counts.clamp(min=1)[:, None]
+            self._solution = Fixed((means,), self.sums.n_samples)
+
     def sum_scores(self, features: Tensor) -> Tensor:
-        means = self._means()
+        solution: Fixed = self._solution
+        (means,) = solution.tensors
         if self.distance == "cosine":
             return F.normalize(features) @ F.normalize(means).T
         return 2 * features @ means.T - means.square().sum(dim=1) - features.square().sum(dim=1, keepdim=True)
-
-    def _means(self) -> Tensor:
-        self.sums.fold()
-        if self._solution is None or self._solution[0] != self.sums.n_samples:
-            means = self.sums.sums() / self.sums.counts.clamp(min=1)[:, None]
-            self._solution = (self.sums.n_samples, means)
-        means_now: Tensor = self._solution[1]
-        return means_now

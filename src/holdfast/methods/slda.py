@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from holdfast.core.sums import ClassSums
+from holdfast.core.sums import BLOCK, ClassSums
 from holdfast.methods._sums import SumsMethod
 
 MOST_SHRINKAGE = 1 - 2**-10
-STEPS_OF_AN_OCTAVE = 8  # that the ridge is rounded to
+STEPS_OF_AN_OCTAVE = 4  # that the ridge is rounded to
 
 
 @dataclass(kw_only=True, eq=False)
@@ -23,122 +25,124 @@ class Slda(SumsMethod):
 
     There the covariance is a running average of deviations from running means, which depends on the order. Here it is
     that of the sums n_c, s_c = Σ x and Σ x xᵀ. It is shrunk towards a multiple of the identity by the share ρ of OAS
-    (Chen et al., IEEE TSP 2010), hence λ = ρ / (1 - ρ) · tr W / d, rounded to an eighth of an octave: so the ridge
+    (Chen et al., IEEE TSP 2010), hence λ = ρ / (1 - ρ) · tr W / d, rounded to a quarter of an octave: so the ridge
     stays the same for many batches, and between two factorisations scores are exact by the Woodbury identity.
     """
 
-    def sum_scores(self, features: Tensor) -> Tensor:
-        factor = self._current()
-        return factor.scores(features, self.sums.n_samples)
-
-    def _current(self) -> _Factor:
-        """The factor, with all samples in it; a new one where the last cannot follow."""
+    def work_out(self) -> None:
         factor: _Factor | None = self._solution
-        if (
-            factor is None
-            or factor.n_samples + self.sums.n_waiting != self.sums.n_samples
-            or not factor.follow(self.sums)
-        ):
+        if factor is None or not factor.follow(self.sums):
             self.sums.fold()
-            factor = self._solution = _Factor(self.sums)
-        return factor
+            self._solution = _Factor(self.sums)
+
+    def sum_scores(self, features: Tensor) -> Tensor:
+        factor: _Factor = self._solution
+        return factor.scores(features)
 
 
 class _Factor:
-    """The Cholesky factor of A when it was made, and the samples that came since.
+    """The Cholesky factor L of A when it was made, and what the samples since have changed.
 
-    A sample x of class c is u = x - μ_c, with the mean of then, zero for a new class. With the rows u in U,
+    The j-th sample of a class, x, less the mean of those before it, gives a row v = √((j - 1) / j) (x - μ) of V, and
+    A_now = A + Vᵀ V. In the space of L⁻¹, which is called white here,
 
-        A_now = A + Uᵀ K U,    K_ij = [i = j] - [y_i = y_j] / n_{y_i},    μ_c,now = μ_c + Σ_{i of c} u_i / n_c
+        A_now⁻¹ = L⁻ᵀ (I - Hᵀ H) L⁻¹,    H = R⁻¹ V L⁻ᵀ,    R Rᵀ = I + V A⁻¹ Vᵀ
 
-    so everything needed of A_now⁻¹ are products of u and of μ under A⁻¹.
+    where more samples add rows to H and leave those before as they are. Nothing that a copy shares is written over.
     """
 
     def __init__(self, sums: ClassSums) -> None:
-        self.n_samples = sums.n_samples
-        self.counts = sums.counts.clone()
+        self.n_folded = self.n_samples = sums.n_samples
+        self.counts = sums.counts.double()
         totals = sums.sums()
-        n = self.counts.clamp(min=1)[:, None]
-        self.means = totals / n
-        scatter = sums.gram().addmm_(self.means.T, totals, alpha=-1)
+        means = totals / self.counts.clamp(min=1)[:, None]
+        self.means = list(means)
+        scatter = sums.gram().addmm_(means.T, totals, alpha=-1)
         self.trace = scatter.trace().item()
         self.square = torch.linalg.vector_norm(scatter).item() ** 2
         self.ridge = _ridge(self.trace, self.square, self.n_samples, len(scatter))
         scatter.diagonal().add_(self.ridge)
         self.factor = torch.linalg.cholesky(scatter)
-        self.white_means = self._white(self.means)
-        # Of the samples since: u under A⁻¹ (white), as it is, and under A (dark); their products with each other.
-        d = len(scatter)
-        self.y = torch.zeros(0, dtype=torch.int64)
-        self.white, self.plain, self.dark = (torch.zeros(0, d, dtype=torch.float64) for _ in range(3))
-        self.white_gram, self.plain_gram, self.dark_gram = (torch.zeros(0, 0, dtype=torch.float64) for _ in range(3))
-        self.by_means = torch.zeros(0, len(self.means), dtype=torch.float64)  # white samples with white means
-        self._solve()
+        self.rough_factor = self.factor.float()  # for the ridge, which is rounded anyway
+        self.white_means = self._white(means)
+        self.rows = self.rough_factor.new_empty(BLOCK, len(scatter))  # V, of which the first n_rows are there
+        self.turned = scatter.new_empty(BLOCK, len(scatter))  # H
+        self.n_rows = 0
+        self.by_class = self.white_means.new_zeros(0, len(self.means))  # H times the white means
+        self.lengths = torch.linalg.vector_norm(self.white_means, dim=1)
+        self.offsets = 0.5 * self.lengths**2
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Factor:
+        return copy.copy(self)
 
     def follow(self, sums: ClassSums) -> bool:
-        """Take in what waits in `sums`; False if the ridge is another one now."""
-        known = len(self.y)
-        if sums.n_waiting == known:
-            return True
-        x = torch.cat([features for features, _ in sums.waiting])[known:]
-        y = torch.cat([y for _, y in sums.waiting])
-        plain = x - self.means[y[known:]]
-        white, dark = self._white(plain), plain @ self.factor
-        self.y = y
-        self.white_gram = _bordered(self.white_gram, self.white, white)
-        self.plain_gram = _bordered(self.plain_gram, self.plain, plain)
-        self.dark_gram = _bordered(self.dark_gram, self.dark, dark)
-        self.white, self.plain, self.dark = (
-            torch.cat(pair) for pair in ((self.white, white), (self.plain, plain), (self.dark, dark))
-        )
-        self.by_means = torch.cat([self.by_means, white @ self.white_means.T])
-
-        centred = self._centring(sums.counts) @ self.plain_gram
-        trace = self.trace + centred.trace().item()
-        of_then = self.dark_gram - self.ridge * self.plain_gram  # u under W
-        square = self.square + 2 * (self._centring(sums.counts) * of_then).sum().item()
-        square += (centred * centred.T).sum().item()
-        if _ridge(trace, square, sums.n_samples, self.plain.shape[1]) != self.ridge:
+        """Take in what waits in `sums`; False if that needs a new factor."""
+        if self.n_folded + sums.n_waiting != sums.n_samples:
             return False
-        self._solve(sums.counts)
+        known = self.n_samples - self.n_folded
+        if known == sums.n_waiting:
+            return True
+        # From the last batch back: few are new.
+        new: list[tuple[Tensor, Tensor]] = []
+        while sum(len(y) for _, y in new) < sums.n_waiting - known:
+            new.append(sums.waiting[-1 - len(new)])
+        x, y = (torch.cat(column) for column in zip(*reversed(new), strict=True))
+
+        deviations, shares, scales = self._deviations(x.double(), y)
+        added = scales[:, None] * deviations
+        gram, rough = added @ added.T, added.float()
+        self.trace += gram.trace().item()
+        grown = (rough @ self.rough_factor).double().square().sum() - self.ridge * gram.trace()
+        grown += (rough @ self.rows[: self.n_rows].T).double().square().sum()
+        self.square += (2 * grown + gram.square().sum()).item()
+        self.n_samples = sums.n_samples
+        if _ridge(self.trace, self.square, self.n_samples, len(self.factor)) != self.ridge:
+            return False
+        self.rows[self.n_rows : self.n_rows + len(y)] = rough
+        self._extend(self._white(deviations), y, shares, scales)
         return True
 
-    def scores(self, x: Tensor, n_samples: int) -> Tensor:
+    def scores(self, x: Tensor) -> Tensor:
         """(n, n_classes) scores of features x (n, d)."""
         white = self._white(x)
-        by_samples = white @ self.white.T
-        by_means = white @ self.white_means.T + by_samples @ self.shares
-        scores: Tensor = n_samples * (by_means - by_samples @ self.correction - self.offsets)
+        products = white @ self.white_means.T - (white @ self.turned[: self.n_rows].T) @ self.by_class
+        scores: Tensor = self.n_samples * (products - self.offsets)
         return scores
 
-    def _solve(self, counts: Tensor | None = None) -> None:
-        """Work out what scores need of the samples since."""
-        counts = self.counts if counts is None else counts
-        n = counts.clamp(min=1).double()
-        shares = torch.zeros(len(self.y), len(n), dtype=torch.float64)
-        shares[torch.arange(len(self.y)), self.y] = 1 / n[self.y]
-        by_means = self.by_means + self.white_gram @ shares  # with the means of now
-        squares = self.white_means.square().sum(dim=1) + (shares * (self.by_means + by_means)).sum(dim=0)
-        centring = self._centring(counts)
-        inner = torch.eye(len(self.y), dtype=torch.float64) + centring @ self.white_gram
-        self.shares = shares
-        self.correction = torch.linalg.solve(inner, centring @ by_means)
-        self.offsets = 0.5 * (squares - (by_means * self.correction).sum(dim=0))
+    def _deviations(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x - μ of each sample (n, d), then its share 1 / j in the mean and its scale √((j - 1) / j), (n,) each."""
+        deviations, shares = torch.empty_like(x), x.new_empty(len(x))
+        self.means, self.counts = self.means.copy(), self.counts.clone()
+        for i, c in enumerate(y.tolist()):
+            self.counts[c] += 1
+            shares[i] = 1 / self.counts[c]
+            torch.sub(x[i], self.means[c], out=deviations[i])
+            self.means[c] = self.means[c].add(deviations[i], alpha=shares[i].item())
+        return deviations, shares, (1 - shares).sqrt()
 
-    def _centring(self, counts: Tensor) -> Tensor:
-        """K."""
-        same = (self.y[:, None] == self.y).double()
-        return torch.eye(len(self.y), dtype=torch.float64) - same / counts[self.y][:, None]
+    def _extend(self, white: Tensor, y: Tensor, shares: Tensor, scales: Tensor) -> None:
+        """Move the white means, and add rows to H, by white deviations (n, d)."""
+        start, self.n_rows = self.n_rows, self.n_rows + len(white)
+        before = self.turned[:start]
+        by_row = white @ before.T
+        added = scales[:, None] * white
+        rest = added - (scales[:, None] * by_row) @ before
+        inner = torch.eye(len(white), dtype=white.dtype) + rest @ added.T
+        rows = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), rest, upper=False)
+        self.turned[start : self.n_rows] = rows
+
+        moves = shares[:, None]
+        self.white_means = self.white_means.index_add(0, y, moves * white)
+        moved = self.by_class.index_add(1, y, (moves * by_row).T)
+        self.by_class = torch.cat([moved, rows @ self.white_means.T])
+        self.lengths = self.lengths.clone()
+        self.lengths[y] = torch.linalg.vector_norm(self.white_means[y], dim=1)
+        self.offsets = 0.5 * (self.lengths**2 - torch.linalg.vector_norm(self.by_class, dim=0) ** 2)
 
     def _white(self, rows: Tensor) -> Tensor:
-        white: Tensor = torch.linalg.solve_triangular(self.factor, rows.T, upper=False).T.contiguous()
-        return white
-
-
-def _bordered(gram: Tensor, rows: Tensor, new: Tensor) -> Tensor:
-    """The products of all rows, from those of the first rows."""
-    across = rows @ new.T
-    return torch.cat([torch.cat([gram, across], dim=1), torch.cat([across.T, new @ new.T], dim=1)])
+        """(n, d) rows times L⁻ᵀ."""
+        white: Tensor = torch.linalg.solve_triangular(self.factor, rows.T, upper=False).T
+        return white.contiguous()
 
 
 def _ridge(trace: float, square: float, n_samples: int, n_features: int) -> float:

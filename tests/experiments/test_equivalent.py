@@ -145,7 +145,7 @@ GOOD = shown(OLD, NEW).model_dump_json()
 )
 def test_a_line_that_makes_no_sense_is_named_and_passed_over(tmp_path: Path, line: str):
     (tmp_path / EQUIVALENT).write_bytes(f"{line}\n{GOOD}\n".encode("latin-1"))
-    with pytest.warns(UserWarning, match=r"equivalent\.jsonl, line 1 is no equivalence"):
+    with pytest.warns(UserWarning, match=r"equivalent\.txt, line 1 is no equivalence"):
         same = read_equivalences([tmp_path])
     assert notes(result_of(1, OLD), result_of(2), same=same) == []
 

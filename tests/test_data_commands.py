@@ -20,6 +20,7 @@ import pytest
 from holdfast import _data_commands
 from holdfast._data_commands import app
 from holdfast.streams._catalogue import CATALOGUE, Archive, IdxFile, IdxFiles
+from tests.streams.made_up import write_descriptors
 
 CONTENT = b"\x00\x00\x08\x01\x00\x00\x00\x03\x07\x02\x01"
 
@@ -297,3 +298,26 @@ def test_a_real_set_without_one_file_is_incomplete(parsed: Parsed, real_data: Pa
         path.unlink()
     (entry,) = parsed("status", "mnist", "--data", tmp_path)["data_sets"]
     assert entry["missing"] == ["t10k-labels-idx1-ubyte is not there, nor t10k-labels-idx1-ubyte.gz"]
+
+
+def test_convert_says_what_was_made_and_that_it_was_not_checked(run, tmp_path):
+    folder = write_descriptors(tmp_path / "Animals_with_Attributes")
+    ended = run("convert", "awa1_features", folder, "--data", tmp_path)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    told = " ".join(ended.stdout.split())
+    assert "awa1_features: 40 pictures, 40 numbers made 33" in told
+    assert "archives have 30,475 pictures and 8,252 numbers: some are missing" in told
+    assert "not checked against the original" in told
+    again = run("convert", "awa1_features", folder, "--data", tmp_path)
+    assert (again.exit_code, "is there: move it away first" in again.stderr) == (1, True)
+
+
+def test_what_cannot_be_converted_is_one_sentence(run, tmp_path):
+    other = run("convert", "mnist", tmp_path, "--data", tmp_path)
+    assert (other.exit_code, other.stderr) == (
+        2,
+        "mnist is read as its publisher offers it: only awa1_features is converted\n",
+    )
+    empty = run("convert", "awa1_features", tmp_path, "--data", tmp_path)
+    assert (empty.exit_code, len(empty.stderr.splitlines())) == (1, 1)
+    assert "unpack AwA-base.tar.bz2" in empty.stderr

@@ -68,6 +68,7 @@ COMMANDS = [
     ["paper", "--verdicts", "--from", "runs"],
     ["paper", "figure-5", "--from", "runs", "--format", "csv"],
     ["report", "runs"],
+    *(["remake", f"runs/permuted_digits/er/{i}-0123456789/result.json"] for i in range(len(PARTS))),
     ["list", "methods"],
     ["list", "recipes"],
 ]

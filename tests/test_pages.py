@@ -15,7 +15,7 @@ from holdfast.experiments.metrics import average_accuracy
 from holdfast.experiments.results import Result, ResultStore
 from holdfast.experiments.tables import COLUMNS, mean_and_spread, measured
 from holdfast.report.figures import make_figure, paper_figures, with_maps
-from holdfast.report.paper import paper_tables, stored_runs
+from holdfast.report.paper import make_table, paper_tables, stored_runs
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -30,6 +30,22 @@ def test_the_tables_are_those_of_the_stored_results():
     for path in PAGES.values():
         text = path.read_text()
         assert refreshed(text) == text, f"write {path.name} again: make pages"
+
+
+def test_the_readme_says_what_became_of_the_papers_numbers():
+    tables = [make_table(paper, stored_runs([RESULTS]), "cpu") for paper in paper_tables().values()]
+    verdicts = [
+        cell.verdict.short if cell.verdict else "not run"
+        for table in tables
+        for row in table.rows
+        for cell in row.cells
+        if cell.paper and row.name != "drr"  # beside which the paper's numbers stand again
+    ]
+    words = ("reproduced", "above", "below", "not comparable", "not run")
+    counts = ", ".join(str(verdicts.count(word)) for word in words)
+    text = PAGES["README"].read_text()
+    assert f"the paper's numbers: {', '.join(words)} |" in text
+    assert f"| {counts} of {len(verdicts)} |" in text
 
 
 @pytest.mark.parametrize("benchmark", sorted(path.name for path in RESULTS.iterdir() if (path / "er").exists()))

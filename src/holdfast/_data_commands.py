@@ -23,7 +23,8 @@ from rich.progress import (
 from rich.table import Table
 
 from holdfast._terminal import console, printable
-from holdfast.streams._base import data_root
+from holdfast.streams._awa1 import N_PUBLISHED, convert_awa1
+from holdfast.streams._base import BrokenData, MissingData, data_root
 from holdfast.streams._catalogue import CATALOGUE, DataSet, Finding, Status, UnknownDataSet, find
 from holdfast.streams._download import DownloadError, download
 
@@ -134,6 +135,29 @@ def download_data_sets(
         _print_json(root, outcomes)
 
 
+@app.command("convert")
+def convert_data_set(
+    name: Annotated[str, typer.Argument(help="awa1_features.")],
+    folder: Annotated[Path, typer.Argument(help="The folder Animals_with_Attributes, of the unpacked archives.")],
+    data: DataOption = None,
+) -> None:
+    """Make a data set of what its publisher offers: awa1_features of the descriptors of AwA's first edition."""
+    with _plain_errors():
+        data_set = _named([name])[0]
+        if data_set.name != "awa1_features":
+            _fail(f"{data_set.name} is read as its publisher offers it: only awa1_features is converted", 2)
+        to = data_root(data) / data_set.where
+        if to.exists():
+            _fail(f"{to} is there: move it away first", 1)
+        with _bar() as show:
+            made = convert_awa1(folder, to, _under("pictures read", show))
+    kept = f"{made.n_numbers:,} numbers made {made.n_features}, with {100 * made.energy:.0f} % of the energy"
+    _print(f"{data_set.name}: {made.n_pictures:,} pictures, {kept}, in {to}")
+    if not made.is_as_published:
+        _print("the publisher's archives have {:,} pictures and {:,} numbers: some are missing".format(*N_PUBLISHED))
+    _print("not checked against the original: the stored results are of another file, and may differ")
+
+
 def _announce(data_set: DataSet) -> None:
     """What comes from where, under which terms, and what cannot be checked."""
     for archive in data_set.archives:
@@ -203,7 +227,7 @@ def _plain_errors() -> Iterator[None]:
         yield
     except UnknownDataSet as error:
         _fail(str(error), 2)
-    except DownloadError as error:
+    except (DownloadError, BrokenData, MissingData) as error:
         _fail(str(error), 1)
     except OSError as error:
         _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from holdfast.build import (
@@ -19,23 +19,23 @@ from holdfast.build import (
     build_model,
     check_name,
     check_parts,
-    make,
+    find,
     options_of,
 )
 from holdfast.core.batch import NO_TASK, Batch
-from holdfast.core.checkpoint import CorruptCheckpoint, read_checkpoint, write_checkpoint
-from holdfast.core.classes import learns_by_task, predicts_by_task
+from holdfast.core.checkpoint import CHECKPOINT, CorruptCheckpoint, read_checkpoint, write_checkpoint
+from holdfast.core.classes import MAX_TASKS, learns_by_task, predicts_by_task
 from holdfast.core.drift import moved
 from holdfast.core.model import keeping_statistics
 from holdfast.core.state import State, Stateful
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Method, ReplayMethod
+from holdfast.saved import as_saved, check_extras, check_saved, n_features_of
 
 __all__ = ["DriftWatch", "Learner", "load_learner"]
 
 Array = Tensor | np.ndarray[Any, Any] | Sequence[Any]
 MAX_CLASSES = 100_000  # a growing head takes no label beyond: it is more likely a mistake than a class
-MAX_TASKS = 100_000
 MAX_INPUT = 1e15  # beyond, the variance of a batch may be more than a float32 can hold
 INPUT_DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
 
@@ -252,19 +252,29 @@ class Learner(Stateful):
         }
 
     def load_state_dict(self, state: State) -> None:
+        """Restore; a state that does not fit raises, and leaves all but a backbone of one's own as it was."""
         if state["settings"] != self.settings.model_dump(mode="json"):
             raise ValueError("the saved state is of a learner with other settings: use load_learner")
+        settings = self.settings if state["method"] is None else as_saved(self.settings, state["method"])
+        check_saved(settings, state, self._backbone)
+        method = None  # built anew, since the head of the one that is here may have grown beyond the saved one
+        if state["method"] is not None:
+            model = build_model(
+                settings,
+                state["input_shape"],
+                scale=state["scale"],
+                mean=state["mean"],
+                backbone=self._backbone,
+                n_features=n_features_of(state, self._backbone),
+            )
+            find("methods", settings.method.name).check_state(state["method"], model)
+            method = build_method(settings, model.to(self.device))
+            method.load_state_dict(state["method"])
+            check_extras(method, settings)
         self.scale, self.mean, self.input_shape = state["scale"], state["mean"], state["input_shape"]
         self.input_dtype = None if state["input_dtype"] is None else getattr(torch, state["input_dtype"])
         self.n_observed, self.running_task = state["n_observed"], state["running_task"]
-        self._method = None  # built anew, since the head of the one that is here may have grown beyond the saved one
-        if state["method"] is not None:
-            if self.input_shape is None:
-                raise ValueError("the saved state has a method, but no input_shape")
-            n_features = state["method"]["model"]["head.weight"].shape[1]
-            method = self._built(self.input_shape, n_features)
-            method.load_state_dict(state["method"])
-            self._method = method
+        self._method = method
 
     def _begin(self, batch: Batch) -> None:
         """Take from the first batch what was left open."""
@@ -280,15 +290,8 @@ class Learner(Stateful):
             self.end_task()
         self.running_task = tasks[-1]
 
-    def _built(self, input_shape: tuple[int, ...], n_features: int | None = None) -> Method:
-        model = build_model(
-            self.settings,
-            input_shape,
-            scale=self.scale,
-            mean=self.mean,
-            backbone=self._backbone,
-            n_features=n_features,
-        )
+    def _built(self, input_shape: tuple[int, ...]) -> Method:
+        model = build_model(self.settings, input_shape, scale=self.scale, mean=self.mean, backbone=self._backbone)
         return build_method(self.settings, model.to(self.device))
 
     def _checked_inputs(self, x: Array) -> Tensor:
@@ -385,85 +388,57 @@ class DriftWatch:
         return {c: moved(now[self.y == c], self.then[self.y == c]) for c in sorted(set(self.y.tolist()))}
 
 
-class SavedLearner(BaseModel):
-    """What a file says of a learner beside its settings and its method."""
-
-    model_config = ConfigDict(strict=True)
-
-    own_backbone: bool
-    scale: float | None
-    mean: Any
-    input_shape: tuple[int, ...] | None
-    input_dtype: Literal["uint8", "float16", "bfloat16", "float32"] | None
-    n_observed: int
-    running_task: int | None
-    method: dict[str, Any] | None
-
-
 def load_learner(
     path: str | Path, *, backbone: nn.Module | None = None, device: str | torch.device = "cpu", trust_code: bool = False
 ) -> Learner:
-    """The learner saved at `path`; if that file is damaged, the one saved before it, with a warning.
+    """Load the learner saved at `path`; if that file is damaged, the one saved before it, with a warning.
 
     Args:
+        path: what `Learner.save` wrote, or the checkpoint of a run, or the folder of a run.
         backbone: the module that the learner was built with, if it was one of your own.
         trust_code: also import classes of other packages that the file names ('package.module:Class'). Only for
             files that you made: importing runs code.
 
-    The file is checked before anything of a size that it states is allocated.
+    A file may come from a stranger. It is checked before anything of a size that it states is allocated, and one that
+    is not the state of a learner raises CorruptCheckpoint or another ValueError.
+
+    Example:
+        >>> import tempfile
+        >>> learner = Learner("er", n_classes=2)
+        >>> loss = learner.observe([[0.0, 1.0], [1.0, 0.0]], [0, 1])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     learner.save(f"{folder}/learner.holdfast")
+        ...     again = load_learner(f"{folder}/learner.holdfast")
+        >>> again.n_observed
+        1
     """
-    state = read_checkpoint(Path(path))
+    path = Path(path)
+    state = read_checkpoint(path / CHECKPOINT if path.is_dir() else path)
+    learner = Learner(backbone="mlp" if backbone is None else backbone, device=device)
     try:
-        settings = LearnerSettings.model_validate(state["settings"])
-        parts = [settings.method, settings.backbone, settings.selection, settings.retrieval]
-        foreign = [part.name for part in parts if ":" in part.name]
-        if foreign and not trust_code:
-            raise ValueError(
-                f"{path} names code of another package ({foreign[0]}): load it with trust_code=True if you made it"
-            )
-        if state["own_backbone"] and backbone is None:
-            raise ValueError(f"{path} was saved with a backbone of your own: pass it as load_learner(path, backbone=…)")
-        SavedLearner.model_validate({name: state[name] for name in SavedLearner.model_fields})
-        _check_sizes(settings, state, backbone)
-        learner = Learner(backbone="mlp" if backbone is None else backbone, device=device)
-        learner.settings = settings
+        if "settings" not in state and isinstance(state.get("learner"), dict):
+            state = state["learner"]  # of a run
+        learner.settings = LearnerSettings.model_validate(state["settings"])
+        needs_backbone = state["own_backbone"] and backbone is None
+    except Exception as error:
+        raise _not_a_learner(path, error) from error
+    parts = [getattr(learner.settings, field) for field in ("method", "backbone", "selection", "retrieval")]
+    if not trust_code and (foreign := [part.name for part in parts if ":" in part.name]):
+        raise ValueError(
+            f"{path} names code of another package ({foreign[0]}): load it with trust_code=True if you made it"
+        )
+    if needs_backbone:
+        raise ValueError(f"{path} was saved with a backbone of your own: pass it as load_learner(path, backbone=…)")
+    try:
         learner.load_state_dict(state)
-    except (LookupError, TypeError, AttributeError, RuntimeError, OverflowError, ValidationError) as error:
-        raise CorruptCheckpoint(f"{path} is not the state of a learner: {error}") from error
+    except Exception as error:  # whatever a file made to do harm leads to
+        raise _not_a_learner(path, error) from error
     return learner
 
 
-def _check_sizes(settings: LearnerSettings, state: State, own_backbone: nn.Module | None) -> None:
-    """Compare the shapes that the settings lead to with those in the file, on torch's meta device."""
-    if state["method"] is None:
-        return
-    saved: dict[str, Any] = state["method"]["model"]
-    rows, n_features = saved["head.weight"].shape
-    if n_features < 1:
-        raise ValueError(f"head.weight has shape {(rows, n_features)}: a row without features")
-    bias = saved.get("head.bias")
-    if bias is not None and bias.shape != (rows,):
-        raise ValueError(f"head.bias has shape {tuple(bias.shape)} for {rows} rows")
-    seen = saved["_extra_state"]["seen"]
-    if seen["setting"] != settings.setting or seen["n_classes"] != rows:
-        raise ValueError(f"the classes seen are not those of a head of {rows} rows in the setting '{settings.setting}'")
-    if (settings.n_classes or 1) > rows:
-        raise ValueError(f"the settings ask for {settings.n_classes} classes, but the file holds {rows}")
-    if (memory := state["method"].get("memory")) is not None:
-        allowed = Memory(settings.memory)
-        if (memory["max_samples"], memory["max_bytes"]) != (allowed.max_samples, allowed.max_bytes):
-            raise ValueError(f"the memory saved is not one of {settings.memory}, as the settings say")
-    if own_backbone is not None:
-        return
-    with torch.device("meta"):
-        backbone = make("backbones", settings.backbone, tuple(state["input_shape"]))
-    if backbone.n_features != n_features:
-        raise ValueError(f"head.weight has {n_features} features, but the settings lead to {backbone.n_features}")
-    for name, tensor in backbone.state_dict().items():
-        found = saved.get(f"backbone.{name}")
-        if found is None or found.shape != tensor.shape:
-            shape = None if found is None else tuple(found.shape)
-            raise ValueError(f"backbone.{name} has shape {shape}, but the settings lead to {tuple(tensor.shape)}")
+def _not_a_learner(path: Path, error: Exception) -> CorruptCheckpoint:
+    what = readable(error) if isinstance(error, ValidationError) else error or type(error).__name__
+    return CorruptCheckpoint(f"{path} is not the state of a learner: {what}")
 
 
 def _settings(method: str | dict[str, Any], backbone: Any, given: dict[str, Any]) -> LearnerSettings:

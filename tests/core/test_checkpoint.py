@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import math
+import os
 import pickle
 import resource
 import subprocess
@@ -19,6 +20,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from torch import Tensor
 
 from holdfast.core import checkpoint
 from holdfast.core.checkpoint import CorruptCheckpoint, previous_checkpoint, read_checkpoint, write_checkpoint
@@ -388,6 +390,10 @@ HOSTILE = {
     "a tensor that is not there": signed('{"dict": [["a", {"tensor": "000000"}]]}'),
     "a tensor named by a list": signed('{"dict": [["a", {"tensor": []}]]}'),
     "a number with too many digits": signed('{"dict": [["a", ' + "9" * 5000 + "]]}"),
+    "an object of two kinds": signed('{"dict": [], "tuple": []}'),
+    "a list of another kind": signed('{"list": []}'),
+    "a key twice": signed('{"dict": [["a", 1], ["a", 2]]}'),
+    "a key that is a tuple of lists": signed('{"dict": [[{"tuple": [[]]}, 1]]}'),
     "a pickle": pickle.dumps({"n": 1}),
     "a file of torch": torch_file(),
     "a text": b"holdfast-1\n" * 100,
@@ -408,6 +414,57 @@ def test_a_file_of_an_earlier_version_is_refused_with_both_versions(tmp_path: Pa
         CorruptCheckpoint, match=rf"no checkpoint of this version \(holdfast-1, not {checkpoint.FORMAT}\)"
     ):
         read_checkpoint(tmp_path / "old")
+
+
+def with_tensors(tree: str, tensors: dict[str, Tensor]) -> bytes:
+    """A file with this tree and these tensors and the right checksum."""
+    file = io.BytesIO()
+    sha256 = checkpoint._checksum(tree, tensors)
+    checkpoint.write_tensors(file, tensors, {"format": checkpoint.FORMAT, "state": tree, "sha256": sha256})
+    return file.getvalue()
+
+
+def test_a_tensor_that_stands_in_two_places_is_refused(tmp_path: Path):
+    places = ", ".join(f'["{i}", {{"tensor": "000000"}}]' for i in range(3000))
+    (tmp_path / "state").write_bytes(with_tensors(f'{{"dict": [{places}]}}', {"000000": torch.zeros(1000)}))
+    with pytest.raises(CorruptCheckpoint, match="'000000' is in two places"):
+        read_checkpoint(tmp_path / "state")
+
+
+def test_a_tensor_that_stands_nowhere_is_refused(tmp_path: Path):
+    (tmp_path / "state").write_bytes(with_tensors('{"dict": []}', {"000000": torch.zeros(3)}))
+    with pytest.raises(CorruptCheckpoint, match="1 of its tensors are in no place"):
+        read_checkpoint(tmp_path / "state")
+
+
+def test_a_tensor_as_a_key_is_refused(tmp_path: Path):
+    (tmp_path / "state").write_bytes(with_tensors('{"dict": [[{"tensor": "0"}, 1]]}', {"0": torch.zeros(3)}))
+    with pytest.raises(CorruptCheckpoint, match="no number, text or tuple"):
+        read_checkpoint(tmp_path / "state")
+
+
+@pytest.mark.parametrize("kind", ["lists", "tuples", "tensors"])
+def test_a_tree_that_would_take_several_times_its_file_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+):
+    n = 600_000
+    if kind == "tensors":
+        entries = ",".join(f'"{i}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}' for i in range(n // 10))
+        content = raw_file(f"{{{entries}}}".encode())
+    else:
+        item = {"lists": "[]", "tuples": '{"tuple":[]}'}[kind]
+        content = signed(f'{{"dict": [["a", [{",".join([item] * n)}]]]}}')
+    (tmp_path / "state").write_bytes(content)
+    monkeypatch.setattr(checkpoint.json, "loads", None)
+    with pytest.raises(CorruptCheckpoint, match="bytes would take"):
+        read_checkpoint(tmp_path / "state")
+
+
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "."):
+        with pytest.raises(CorruptCheckpoint, match="not a regular file"):
+            read_checkpoint(tmp_path / name)
 
 
 def test_a_file_signed_in_these_tests_is_read_if_it_is_well_formed(tmp_path: Path):

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from holdfast.core.fingerprint import digest_of
 from holdfast.experiments import metrics
+from holdfast.experiments.equivalent import EQUIVALENT, MARK
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.record import RECORD, read_record
 from holdfast.experiments.results import Result, ResultStore
@@ -226,3 +228,20 @@ def test_the_record_of_another_run_is_named_and_passed_over(recorded, tmp_path):
     data = page_data(tmp_path, base=Path())
     assert "the record of another run" in data["problems"][0]
     assert data["sections"][0]["methods"][0]["record"] is None
+
+
+def test_a_row_of_different_code_is_marked_and_told_until_the_two_are_known_to_be_equivalent(tmp_path):
+    store(tmp_path, "split_digits", "er", {1: 0.5, 2: 0.6})
+    codes = {1: {"core.model": "a" * 8}, 2: {"core.model": "b" * 8}}
+    for stored in ResultStore(tmp_path).results():
+        ResultStore(tmp_path).save(stored.model_copy(update={"code": codes[stored.experiment.seed]}))
+    (section,) = page_data(tmp_path, base=Path())["sections"]
+    assert [line["mark"] for line in section["table"]["lines"]] == [MARK]
+    assert section["code"] == [f"{MARK} er: seed 2 by other code than seed 1 (core.model)"]
+    (tmp_path / EQUIVALENT).write_text(
+        "nonsense\n" + json.dumps({"made_by": digest_of(codes[1]), "remade_by": digest_of(codes[2]), "run": "a run"})
+    )
+    data = page_data(tmp_path, base=Path())
+    assert data["sections"][0]["code"] == []
+    assert [line["mark"] for line in data["sections"][0]["table"]["lines"]] == [""]
+    assert any("line 1 is no equivalence" in problem for problem in data["problems"])

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.build import Unknown
+from holdfast.experiments.differences import differences
 from holdfast.experiments.recipes import load_recipe
+from holdfast.report.page import counted
 from holdfast.report.paper import chosen_tables, make_table, missing_experiments, paper_tables, stored_runs
+from holdfast.report.rendering import numbers
+from holdfast.report.tables import parse_printed
 from tests.conftest import SHARED
 from tests.report.made_up import store
 
@@ -191,22 +195,122 @@ def test_times_are_of_a_batch_and_never_held_against_another_machines(tmp_path):
 
 
 def test_our_rows_that_the_paper_has_not_follow_below(tmp_path):
-    store(tmp_path, "permuted_mnist", "drr_literal", {1234: 0.5})
+    store(tmp_path, "permuted_mnist", "er_average", {1234: 0.5})
     table = made("table-1", tmp_path)
     names = [row.name for row in table.rows]
-    assert names.index("drr_literal") >= len(paper_tables()["table-1"].rows)
-    assert cells(table, "drr_literal")[0].values
-    assert cells(table, "drr_literal")[0].verdict is None
+    assert names.index("er_average") > max(names.index(name) for _, name, *_ in paper_tables()["table-1"].rows)
+    assert cells(table, "er_average")[0].values
+    assert cells(table, "er_average")[0].verdict is None
+
+
+@pytest.mark.parametrize("name", ["table-1", "table-2", "table-3", "table-4", "table-8"])
+def test_drr_with_the_papers_values_stands_above_drr_as_it_was_tuned_here(name, tmp_path):
+    (paper,) = chosen_tables(name)
+    recipe = paper.recipe or "split_cub"
+    store(tmp_path, recipe, "drr", {1234: 0.5})
+    store(tmp_path, recipe, "drr_literal", {1234: 0.4})
+    table = made(name, tmp_path)
+    labels = [row.label for row in table.rows]
+    place = labels.index("DRR, the paper's values")
+    assert labels[place + 1] == "DRR, as tuned here"
+    literal, tuned = table.rows[place], table.rows[place + 1]
+    assert [cell.paper for cell in literal.cells] == [cell.paper for cell in tuned.cells]
+    reasons = [[cell.verdict.reasons for cell in row.cells if cell.verdict] for row in (literal, tuned)]
+    values = "values of our own"
+    assert (values in str(reasons[0]), values in str(reasons[1])) == (False, name != "table-8")
+    n_printed = sum(parse_printed(text) is not None for _, _, *printed in paper.rows for text in printed)
+    n = counted([table])
+    assert n["all"] == n_printed == sum(n[word] for word in n if word != "all")
+
+
+@pytest.mark.parametrize("name", ["table-1", "table-2", "table-3"])
+def test_what_is_our_own_in_drr_is_all_named(name):
+    (paper,) = chosen_tables(name)
+    recipe = load_recipe(paper.recipe)
+    unlike = differences(recipe.experiment("drr"), recipe.experiment("drr_literal"))
+    assert unlike
+    for setting, (value, _) in unlike.items():
+        assert setting.rpartition(".")[2] in paper.departures["drr"]
+        if value.replace(".", "").isdigit():
+            assert f"{setting.rpartition('.')[2]}={value}" in paper.departures["drr"]
+
+
+def test_departures_of_a_row_are_reasons_of_its_verdicts_and_stand_below_the_table(tmp_path):
+    for row in ("soft_gem", "mega2", "der"):
+        store(tmp_path, "split_cifar100", row, dict.fromkeys(range(1234, 1239), 0.38))
+    table = made("table-2", tmp_path)
+    assert cells(table, "mega2")[0].verdict.reasons == ()
+    for row, word in (("soft_gem", "not verified"), ("der", "logit_weight=5")):
+        (reason,) = cells(table, row)[0].verdict.reasons
+        assert word in reason
+        assert cells(table, row)[0].verdict.short == "not comparable"
+        label = next(line.label for line in table.rows if line.name == row)
+        assert f"{label} departs: {reason}" in table.below
+
+
+@pytest.mark.parametrize("table", paper_tables().values(), ids=lambda table: table.id)
+def test_departures_are_of_rows_that_are_there(table):
+    rows = {name for name in table.recipes for name in load_recipe(name).rows}
+    assert {*table.departures, *table.literal, *table.literal.values()} <= rows
+
+
+def test_the_tuning_runs_of_a_method_are_counted_beside_its_rows(tmp_path):
+    store(tmp_path, "split_cifar100", "er", {1234: 0.5})
+    assert {row.n_tuning for row in made("table-2", tmp_path).rows} == {None}
+    tuned = {"er": {1: 0.5, 2: 0.5}, "er_average": {1: 0.5}, "drr": {1: 0.5}, "drr_literal": {1: 0.4, 2: 0.3}}
+    for row, lasts in tuned.items():
+        store(tmp_path, "split_cifar100", row, lasts, stream__tasks="tuning")
+    store(tmp_path, "split_cifar100", "joint", {1: 0.5}, stream__tasks="tuning")
+    store(tmp_path, "split_cub", "er", {1: 0.5}, stream__tasks="tuning")
+    table = made("table-2", tmp_path)
+    found = {row.name: row.n_tuning for row in table.rows}
+    expected = {"er": 3, "aser": 3, "er_average": 3, "agem": 0, "drr": 3, "drr_literal": 2, "finetune": 1, "joint": 1}
+    assert {name: found[name] for name in expected} == expected
+    header, lines = (grid := numbers(table)).header, grid.lines
+    assert header[-2:] == ["seeds", "tuning runs"]
+    assert {line[-1][0].text for line in lines if line[0][0].text == "A-GEM"} == {"none"}
+    assert any(line.startswith("Tuning runs are") for line in table.below)
+
+
+def test_below_a_table_stands_what_differs_between_the_rows_that_were_run(tmp_path):
+    store(tmp_path, "split_cifar100", "er", {1234: 0.5}, size="cpu")
+    store(tmp_path, "split_cifar100", "mer", {1234: 0.5}, size="cpu")
+    below = made("table-2", tmp_path, "cpu").below
+    (er,) = (line for line in below if line.startswith("ER: "))
+    (mer,) = (line for line in below if line.startswith("MER: "))
+    assert "replay_size=32" in er
+    assert "selection=ring(per_class=13)" in er
+    assert "replay_size=10" in mer
+    assert "stream=split_cifar100(samples_per_task=500)" in mer
 
 
 def test_the_differences_of_a_size_are_told(tmp_path):
-    (note,) = made("table-6", tmp_path, "cpu").notes
-    assert "replay_size=32 instead of 256;" in note
-    assert "seeds 1234 instead of 1234-1238" in note
-    assert made("table-6", tmp_path, "full").notes == ()
-    (note,) = made("table-1", tmp_path, "cpu").notes
-    fewer = "stream.samples_per_task=1000 instead of the default (mer); seeds 1234, 1235 instead of 1234-1238."
-    assert note == f"permuted_mnist in size cpu: {fewer}"
+    size, departure = made("table-6", tmp_path, "cpu").notes
+    assert "replay_size=32 instead of 256;" in size
+    assert departure.startswith("Not the paper's setup: values of `drr` that are our own")
+    assert made("table-6", tmp_path, "full").notes == (departure,)
+    size, note = made("table-1", tmp_path, "cpu").notes
+    assert size == "permuted_mnist in size cpu: stream.samples_per_task=1000 instead of the default (mer)."
+    assert "weights begin as torch has them" in note
+
+
+@pytest.mark.parametrize(
+    ("seeds_by_row", "told"),
+    [
+        ({"er": [1234], "agem": [1234, 1235], "gem": [1234]}, "Rows have 1 to 2 seeds"),
+        ({"er": [1234], "agem": [1235]}, "Rows have 1 seed,"),
+        ({"er": range(1234, 1239), "agem": range(1234, 1237)}, "Rows have 3 to 5 seeds"),
+        ({"er": range(1234, 1239)}, None),
+        ({}, None),
+    ],
+)
+def test_how_many_seeds_rows_have_is_told_as_it_is(tmp_path, seeds_by_row, told):
+    for row, seeds in seeds_by_row.items():
+        store(tmp_path, "split_cifar100", row, dict.fromkeys(seeds, 0.5), size="cpu")
+    notes = [note for note in made("table-2", tmp_path, "cpu").notes if "seed" in note]
+    assert [note.startswith(told) and note.endswith("in full they have 5: 1234-1238.") for note in notes] == [
+        True
+    ] * bool(told)
 
 
 def test_joint_training_has_an_accuracy_only(tmp_path):

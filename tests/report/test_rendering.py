@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -206,3 +207,17 @@ def test_an_address_of_a_folder_whose_name_is_no_text_can_be_written():
 
 def row_of(made):
     return Row("a", "a", (Cell({1: 1.0}, (made,)),))
+
+
+def test_what_stands_below_a_table_and_its_tuning_runs_are_in_every_format():
+    made = table()
+    rows = tuple(replace(row, n_tuning=n) for row, n in zip(made.rows, (62, 0), strict=True))
+    grid = numbers(replace(made, rows=rows, below=("er: lr=0.1 & <b>", "drr: lr=0.2")))
+    assert grid.header[-2:] == ["seeds", "tuning runs"]
+    assert [line[-1][0].text for line in grid.lines] == ["62", "none"]
+    assert markdown(grid, BASE).endswith("| none |\n\n- er: lr=0.1 & <b>\n- drr: lr=0.2")
+    assert r"\par\footnotesize er: lr=0.1 \& $<$b$>$" in latex(grid, BASE).replace(r"\textless{}", "$<$").replace(
+        r"\textgreater{}", "$>$"
+    )
+    assert "</table>\n<p>er: lr=0.1 &amp; &lt;b&gt;</p>" in as_html(grid, BASE)
+    assert printed(grid).rstrip().endswith("drr: lr=0.2")

@@ -84,3 +84,23 @@ def write_awa1_features(root: Path, *, n: int = 30) -> None:
         labels=(np.arange(50 * n) // n).astype(np.uint8),
         is_train=np.arange(50 * n) % 3 < 2,
     )
+
+
+def write_descriptors(folder: Path) -> Path:
+    """The archives of AwA's descriptors for three classes: whole counts, and PHOG as shares."""
+    rng = np.random.default_rng(7)
+    n_pictures = {"antelope": 21, "killer+whale": 12, "bat": 7}
+    lengths = {"phog-hist": 6, "lss-hist": 9, "sift-hist": 8, "surf-hist": 7, "rgsift-hist": 10}
+    for descriptor, n in lengths.items():
+        for name in n_pictures:
+            place = folder / "Features" / descriptor / name
+            place.mkdir(parents=True)
+            for i in range(n_pictures[name]):
+                counts = rng.integers(0, 30, n)
+                numbers = counts / max(counts.sum(), 1) if descriptor == "phog-hist" else counts
+                between = (" ", ",", "\n")[i % 3]
+                (place / f"{name}_{i + 1:04}.txt").write_text(between.join(map(str, numbers)) + "\n")
+    lines = [f"{i:8}\t{name}\n" for i, name in enumerate(n_pictures, start=1)]
+    (folder / "classes.txt").write_text("".join(lines))
+    (folder / "predicate-matrix-binary.txt").write_text("0 1\n1 1\n0 0\n")
+    return folder

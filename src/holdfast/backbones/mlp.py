@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from holdfast.backbones._base import Backbone, Initialisation
 
+MAX_LAYERS, MAX_UNITS = 256, 2**20  # more are more likely a mistake
+
 
 class Mlp(Backbone):
     """Fully connected layers with ReLU; by default the paper's 256-256 for Permuted MNIST."""
@@ -20,8 +22,10 @@ class Mlp(Backbone):
         initialisation: Initialisation = "torch",
     ) -> None:
         super().__init__()
-        if not hidden or min(hidden) < 1:
-            raise ValueError(f"mlp needs one or more hidden layers of one or more units, not {list(hidden)}")
+        if not 1 <= len(hidden) <= MAX_LAYERS or not 1 <= min(hidden) <= max(hidden) <= MAX_UNITS:
+            raise ValueError(
+                f"mlp needs 1 to {MAX_LAYERS} hidden layers of 1 to {MAX_UNITS:,} units, not {_short(hidden)}"
+            )
         widths = [math.prod(input_shape), *hidden]
         self.layers = nn.ModuleList(nn.Linear(n_in, n_out) for n_in, n_out in pairwise(widths))
         self.n_features = widths[-1]
@@ -33,3 +37,9 @@ class Mlp(Backbone):
         for layer in self.layers:
             x = torch.relu(layer(x))
         return x
+
+
+def _short(hidden: Sequence[int]) -> str:
+    """As many of the numbers as fit into a sentence."""
+    shown = ", ".join(map(str, hidden[:10]))
+    return f"[{shown}]" if len(hidden) <= 10 else f"[{shown}, …], which are {len(hidden):,}"

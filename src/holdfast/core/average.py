@@ -4,19 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.model import Model
-from holdfast.core.state import Stateful
+from holdfast.core.state import Count, Stateful, check_tensor
 
 
 class StoredWeights(Stateful):
     """The weights and batch statistics that a model had, for it to have again for a while."""
 
+    tensors: list[Tensor]
+
     def __init__(self) -> None:
-        self.tensors: list[Tensor] = []
+        self.tensors = []
+
+    def check(self, model: Model) -> None:
+        """Raise ValueError if what was read from a file are not weights that the model may have had."""
+        if not self.tensors:
+            return
+        weights = _weights(model)
+        if len(self.tensors) != len(weights):
+            raise ValueError(f"{len(self.tensors)} stored weights are of another model: this one has {len(weights)}")
+        rows = {id(parameter) for parameter in model.head.parameters()}  # which may have grown since
+        for stored, now in zip(self.tensors, weights, strict=True):
+            check_tensor(stored, like=now, name="a stored weight")
+            if now.ndim and not (0 < len(stored) <= len(now) if id(now) in rows else stored.shape == now.shape):
+                raise ValueError(f"a stored weight has shape {tuple(stored.shape)}, not {tuple(now.shape)}")
 
     def take(self, model: Model) -> None:
         """Store them as they are now."""
@@ -55,6 +72,9 @@ class WeightAverage(StoredWeights):
     (Polyak and Juditsky, SIAM J. Control Optim. 1992). It looks back over the last tenth of the stream at first,
     so that the weights from before learning are soon gone, and over about 1 / (1 - decay) batches in the end.
     """
+
+    decay: Annotated[float, Field(gt=0, lt=1)]
+    n_updates: Count
 
     def __init__(self, decay: float) -> None:
         super().__init__()

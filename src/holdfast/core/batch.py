@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 NO_TASK = -1  # the task of a sample whose task is not known
+TaskNumber = Annotated[int, Field(ge=NO_TASK, lt=2**63)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -2,25 +2,29 @@
 
 The file is a safetensors file. Its tensors are the tensors of the state; its metadata holds the rest of the
 state as JSON and a SHA-256 over everything, so that a truncated or altered file is told from a whole one.
-Tensors are read only as far as the file is long, so a hostile header cannot make the reader allocate more.
+
+A file may be made to do harm. Tensors are read only as far as the file is long, each stands in one place of the state,
+and a tree that would take several times the memory of its file is refused before it is read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
 from holdfast.core.atomic import replacing
-from holdfast.core.state import State
+from holdfast.core.state import Plain, State
 
 FORMAT = "holdfast-2"
+CHECKPOINT = "checkpoint.safetensors"  # what the checkpoint of a run is called in its folder
 _DTYPE_NAMES = {  # by which safetensors knows them
     torch.bool: "BOOL",
     torch.uint8: "U8",
@@ -39,6 +43,11 @@ _DTYPE_NAMES = {  # by which safetensors knows them
     torch.float64: "F64",
     torch.complex64: "C64",
 }
+
+# Bytes that reading takes, at most: for a tensor, and for what stands at a bracket or a comma of the tree.
+_TENSOR_BYTES, _BRACKET_BYTES, _COMMA_BYTES = 1000, 72, 64
+_FREE_BYTES = 32 * 2**20  # that any file may take
+_MAX_HEADER = 100_000_000  # which safetensors does not exceed
 
 
 class CorruptCheckpoint(ValueError):
@@ -91,23 +100,46 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _read(path: Path) -> State:
     if not path.exists():
         raise FileNotFoundError(f"no checkpoint at {path}")
+    if not path.is_file():
+        raise CorruptCheckpoint(f"{path} is no checkpoint: it is not a regular file")
     try:
+        _check_header(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 found = metadata.get("format")
                 raise CorruptCheckpoint(f"{path} is no checkpoint of this version ({found}, not {FORMAT}): begin anew")
+            _check_tree(metadata["state"], path.stat().st_size)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
         if _checksum(metadata["state"], tensors) != metadata.get("sha256"):
             raise CorruptCheckpoint(f"{path} is damaged: its checksum does not fit its content")
-        state = _decoded(json.loads(metadata["state"]), tensors)
-    except CorruptCheckpoint:
+        state = _decoded(metadata["state"], tensors)
+    except (CorruptCheckpoint, OSError):
         raise
-    except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise CorruptCheckpoint(f"{path} is damaged: {error}") from error
+    except Exception as error:  # whatever a file made to do harm leads to
+        raise CorruptCheckpoint(f"{path} is damaged: {error or type(error).__name__}") from error
     if not isinstance(state, dict):
         raise CorruptCheckpoint(f"{path} holds a {type(state).__name__}, not the state of a learner or a run")
     return state
+
+
+def _check_header(path: Path) -> None:
+    """Raise if a file states so many tensors that to read their names alone would take several times its size."""
+    with path.open("rb") as file:
+        length = min(int.from_bytes(file.read(8), "little"), _MAX_HEADER)
+        n_tensors = sum(1 for _ in re.finditer(rb'"\s*:\s*\{', file.read(length)))  # each is an object with a name
+    _check_cost(_TENSOR_BYTES * n_tensors, path.stat().st_size)
+
+
+def _check_tree(tree: str, n_bytes: int) -> None:
+    """Raise if the tree in a file of `n_bytes` would take several times that."""
+    n_brackets = tree.count("[") + tree.count("{")
+    _check_cost(_BRACKET_BYTES * n_brackets + _COMMA_BYTES * tree.count(","), n_bytes)
+
+
+def _check_cost(cost: int, n_bytes: int) -> None:
+    if cost > 4 * n_bytes + _FREE_BYTES:
+        raise ValueError(f"its {n_bytes:,} bytes would take {cost:,} to read")
 
 
 def write_tensors(file: BinaryIO, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -161,14 +193,32 @@ def _encoded(value: Any, tensors: dict[str, Tensor]) -> Any:
     return value
 
 
-def _decoded(value: Any, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(value, list):
-        return [_decoded(item, tensors) for item in value]
-    if not isinstance(value, dict):
-        return value
-    (kind, content), *_ = value.items()
-    if kind == "tensor":
-        return tensors[content]
-    if kind == "tuple":
-        return tuple(_decoded(item, tensors) for item in content)
-    return {_decoded(key, tensors): _decoded(item, tensors) for key, item in content}
+def _decoded(tree: str, tensors: dict[str, Tensor]) -> Any:
+    """The state that `_encoded` made a tree of; each tensor stands in one place."""
+    unplaced = dict(tensors)
+
+    def decoded(pairs: list[tuple[str, Any]]) -> Any:
+        (kind, content), *others = pairs or [("nothing", None)]
+        if kind == "tensor" and not others:
+            if content not in unplaced:
+                raise ValueError(f"tensor {content!r} is in two places, or not there at all")
+            return unplaced.pop(content)
+        if kind not in ("tuple", "dict") or others or not isinstance(content, list):
+            raise ValueError(f"its tree has a {kind!r} that no state has")
+        return tuple(content) if kind == "tuple" else _decoded_dict(content)
+
+    state = json.loads(tree, object_pairs_hook=decoded)
+    if unplaced:
+        raise ValueError(f"{len(unplaced)} of its tensors are in no place of the state")
+    return state
+
+
+def _decoded_dict(pairs: list[Any]) -> dict[Any, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs) or not all(_is_key(key) for key in found):
+        raise ValueError("a dict in its tree has a key twice, or one that is no number, text or tuple of such")
+    return found
+
+
+def _is_key(value: Any) -> bool:
+    return isinstance(value, Plain) or (isinstance(value, tuple) and all(_is_key(item) for item in value))

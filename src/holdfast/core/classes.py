@@ -10,11 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from holdfast.core.batch import NO_TASK
 from holdfast.core.state import State, Stateful
 
 Array = NDArray[Any]
 
 Setting = Literal["task", "class", "domain", "free"]
+MAX_TASKS = 100_000  # a task beyond is more likely a mistake than a task
 SETTINGS: tuple[Setting, ...] = get_args(Setting)
 SETTING_MEANINGS: dict[Setting, str] = {
     "task": "task known when learning and predicting; only classes of one task compete",
@@ -90,6 +92,11 @@ class SeenClasses(Stateful):
         """Make room for `n_classes` classes."""
         self.n_classes = n_classes
         self._look_again()
+
+    def were_seen(self, y: Tensor, task: Tensor) -> bool:
+        """Whether samples of the classes `y` (n,) in the tasks `task` (n,) were learned."""
+        pairs = (task.cpu() << _SHIFT) + y.cpu()
+        return bool(torch.isin(pairs, self.pairs[self.learned]).all())
 
     def announce(self, classes: Sequence[int], task: int) -> None:
         """Say which classes a task has before its samples come."""
@@ -181,6 +188,12 @@ class SeenClasses(Stateful):
             raise ValueError(f"the classes seen that were saved are not all below {n_classes}")
         if bool((pairs.diff() <= 0).any()):
             raise ValueError("the classes seen that were saved are not in order")
+        tasks = pairs >> _SHIFT
+        lowest = 0 if self.learns_by_task else NO_TASK
+        if len(tasks) and not lowest <= int(tasks.min()) <= int(tasks.max()) < MAX_TASKS:
+            raise ValueError(f"the classes seen that were saved are not of tasks of the setting '{self.setting}'")
+        if state["setting"] != self.setting:
+            raise ValueError(f"the classes were seen in the setting {state['setting']!r}, not in '{self.setting}'")
         super().load_state_dict(state)
         self._look_again()
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from holdfast.core.batch import Batch
 from holdfast.core.classes import SeenClasses, Setting
+from holdfast.core.state import check_module, restore_generator
 
 HeadKind = Literal["linear", "cosine"]
 PREDICT_SIZE = 128  # samples scored or embedded at once, at most
@@ -171,14 +172,15 @@ class Model(nn.Module):
 
     def set_extra_state(self, state: Any) -> None:
         self.seen.load_state_dict(state["seen"])
-        if self.seen.n_classes != self.head.n_classes:
-            raise ValueError(f"{self.seen.n_classes} classes could be seen, but the head has {self.head.n_classes}")
-        self.head.rng.set_state(state["rng"])
+        restore_generator(self.head.rng, state["rng"])
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        check_module(self, state_dict, "the saved model")
         n_classes = len(state_dict["head.weight"])
         if n_classes > self.head.n_classes:
             self.grow(n_classes)
+        if (seen := state_dict["_extra_state"]["seen"]["n_classes"]) != n_classes:
+            raise ValueError(f"{seen} classes could be seen, but the head has {n_classes}")
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
 

@@ -8,9 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.core.state import State, Stateful
+from holdfast.core.state import State, Stateful, check_tensor
 
 OptimizerName = Literal["sgd", "adam", "adamw"]
+MAX_RATE = 1e6  # a saved learning rate beyond is none
 VELOCITY = "momentum_buffer"  # torch's name for it
 
 
@@ -52,11 +53,12 @@ class SGD(Stateful):
         if [len(g["params"]) for g in state["param_groups"]] != [len(g["params"]) for g in self.param_groups]:
             raise ValueError("the saved state is of an optimiser of other parameters")
         for group, saved in zip(self.param_groups, state["param_groups"], strict=True):
-            group |= {name: float(saved[name]) for name in ("lr", "momentum")}
+            group |= {name: _number(saved[name], name) for name in ("lr", "momentum")}
         self.state = {}
         for i, kept in state["state"].items():
-            if kept[VELOCITY].shape != parameters[i].shape:
-                raise ValueError(f"the saved momentum {i} has the shape of another parameter")
+            if not _is_place(i, parameters) or VELOCITY not in kept:
+                raise ValueError(f"the saved momentum {i!r} is of no parameter")
+            _check_beside(kept[VELOCITY], parameters[i], f"the saved momentum {i}")
             self.state[parameters[i]] = {VELOCITY: kept[VELOCITY].to(parameters[i])}
 
     def _velocity(self, parameter: Tensor, momentum: float) -> Tensor:
@@ -85,6 +87,63 @@ def make_optimizer(name: OptimizerName, model: nn.Module, *, lr: float, momentum
     if name == "adam":
         return torch.optim.Adam(model.parameters(), lr=lr)
     return torch.optim.AdamW(model.parameters(), lr=lr)
+
+
+def check_groups(optimizer: Optimizer, saved: Any) -> None:
+    """Raise ValueError if `saved` is not of an optimiser of torch's own like this one, which takes what it is given."""
+    if isinstance(optimizer, SGD):
+        return  # which checks for itself
+    now = optimizer.state_dict()["param_groups"]
+    if not isinstance(saved, dict) or not isinstance(saved.get("state"), dict):
+        raise ValueError("the saved state is of no optimiser")
+    groups = saved.get("param_groups")
+    if not isinstance(groups, list) or len(groups) != len(now):
+        raise ValueError("the saved state is of an optimiser of other parameters")
+    for group, expected in zip(groups, now, strict=True):
+        if not isinstance(group, dict) or group.keys() != expected.keys():
+            raise ValueError("the saved state is of another kind of optimiser")
+        for name, value in group.items():
+            if name in ("lr", "eps", "weight_decay"):
+                _number(value, name)
+            elif name == "betas":
+                [_number(beta, "momentum") for beta in value]
+            elif value != expected[name]:
+                raise ValueError(f"the saved optimiser has {name}={value!r}, not {expected[name]!r}")
+        if len(group.get("betas", ())) != len(expected.get("betas", ())):
+            raise ValueError(f"the saved optimiser has the betas {group['betas']}")
+
+
+def check_moments(optimizer: Optimizer, saved: Any) -> None:
+    """Raise ValueError if moments that torch's own optimiser was given are not of its parameters as they are now."""
+    if isinstance(optimizer, SGD):
+        return
+    parameters, names = parameters_of(optimizer), {"step", "exp_avg", "exp_avg_sq"}
+    for i, kept in saved["state"].items():
+        if not _is_place(i, parameters) or not isinstance(kept, dict) or kept.keys() != names:
+            raise ValueError(f"the saved moments {i!r} are of no parameter")
+        for name in ("exp_avg", "exp_avg_sq"):
+            _check_beside(kept[name], parameters[i], f"the saved moment {name} of parameter {i}")
+        _check_beside(kept["step"], torch.zeros(()), f"the saved step of parameter {i}")
+        if kept["step"] < 0 or (kept["exp_avg_sq"] < 0).any():
+            raise ValueError(f"the saved moments {i} are below 0")
+
+
+def _is_place(i: Any, parameters: list[Tensor]) -> bool:
+    return type(i) is int and 0 <= i < len(parameters)
+
+
+def _number(value: Any, name: str) -> float:
+    """A rate as it may be: 0 or more, a momentum below 1."""
+    allowed = isinstance(value, float | int) and 0 <= value < (1 if name == "momentum" else MAX_RATE)
+    if not allowed:
+        raise ValueError(f"the saved optimiser has {name}={value!r}")
+    return float(value)
+
+
+def _check_beside(kept: Any, parameter: Tensor, name: str) -> None:
+    if isinstance(kept, Tensor) and kept.shape != parameter.shape:
+        raise ValueError(f"{name} has the shape of another parameter")
+    check_tensor(kept, like=parameter, name=name)
 
 
 def grow_optimizer(optimizer: Optimizer) -> None:

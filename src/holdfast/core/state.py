@@ -1,15 +1,29 @@
-"""Exact save and restore: every attribute is state, and what cannot be saved raises at once."""
+"""Exact save and restore: every attribute is state, and what cannot be saved raises at once.
+
+A state may come from a stranger's file. So what is restored has to be of the type that its class declares, and whatever
+else a class can rely on is checked in its `load_state_dict`, which raises ValueError.
+"""
 
 from __future__ import annotations
 
+import math
+import struct
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, ClassVar
+from functools import cache
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
 from torch import Tensor, nn
 
 Plain = None | bool | int | float | str
 State = dict[str, Any]  # a tree of dicts, lists and tuples whose leaves are Plain or tensors
+Count = Annotated[int, Field(ge=0, lt=2**63)]  # a number of things, as an attribute declares it
+
+_STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
+_MERSENNE_NUMBERS = 624  # that torch's generator on a CPU makes at once
+_MERSENNE_BYTES = 5056  # of its state
 
 
 class Stateful:
@@ -19,6 +33,8 @@ class Stateful:
     that references to them stay valid; everything else is replaced by what was saved. What can be worked out again
     from the rest is named in `derived` and left out; fields of a dataclass among it begin anew. An option of a
     dataclass that was not there yet when the state was saved stays as the object was built with it.
+
+    A value that is replaced has to be of the type that the class declares for the attribute, if it declares one.
     """
 
     derived: ClassVar[frozenset[str]] = frozenset()
@@ -30,16 +46,21 @@ class Stateful:
         }
 
     def load_state_dict(self, state: State) -> None:
+        if not isinstance(state, dict):
+            raise ValueError(f"the saved state of a {type(self).__name__} is a {type(state).__name__}, not a dict")
         current = {name: value for name, value in vars(self).items() if name not in self.derived}
         missing = sorted(set(current) - set(state) - _options(self))
-        unknown = sorted(set(state) - set(current))
+        unknown = sorted(set(state) - set(current), key=str)
         if missing or unknown:
             raise ValueError(
                 f"the saved state is not of this {type(self).__name__}: "
                 f"missing {missing}, unknown {unknown}; load it with the version that saved it"
             )
         for name, saved in state.items():
-            object.__setattr__(self, name, _restored(current[name], saved, f"{type(self).__name__}.{name}"))
+            path = f"{type(self).__name__}.{name}"
+            if not isinstance(current[name], _IN_PLACE):
+                _check_declared(type(self), name, saved, path)
+            object.__setattr__(self, name, _restored(current[name], saved, path))
         for name, first in _first_values(self).items():
             object.__setattr__(self, name, first)
 
@@ -88,11 +109,96 @@ def _plain_key(key: Any, path: str) -> Any:
     return _plain_tree(key, f"{path} key {key!r}")
 
 
+def restore_generator(generator: torch.Generator, saved: Any) -> None:
+    """Set the state of a generator to a saved one; raise ValueError if it is none.
+
+    Torch checks less: a state whose two positions contradict each other makes it read beyond its numbers.
+    """
+    expected = generator.get_state()
+    if not isinstance(saved, Tensor) or saved.dtype != expected.dtype or saved.shape != expected.shape:
+        raise ValueError(f"the saved state of a generator is not {len(expected)} bytes")
+    if generator.device.type == "cpu" and len(saved) == _MERSENNE_BYTES:
+        n_left, n_taken = struct.unpack_from("<8xi4xQ", saved.numpy().tobytes())
+        untouched = (n_left, n_taken) == (1, 0)
+        if not untouched and not (1 <= n_left <= _MERSENNE_NUMBERS and n_left + n_taken == _MERSENNE_NUMBERS + 1):
+            raise ValueError(f"the saved state of a generator has {n_left} numbers left and {n_taken} taken")
+    generator.set_state(saved)
+
+
+def check_module(module: nn.Module, saved: Any, name: str = "the saved module") -> None:
+    """Raise ValueError unless `saved` has the tensors of `module`, with whatever number of rows, and finite weights."""
+    expected = module.state_dict()
+    if not isinstance(saved, dict) or saved.keys() != expected.keys():
+        raise ValueError(f"{name} does not have the parts of a {type(module).__name__}")
+    parameters = {key for key, _ in module.named_parameters()}
+    for key, tensor in expected.items():
+        if isinstance(tensor, Tensor):
+            check_tensor(saved[key], like=tensor, name=f"{name}, {key},", finite=key in parameters)
+        if key.endswith("running_var") and bool((saved[key] < 0).any()):
+            raise ValueError(f"{name}, {key}, has a variance below 0")
+
+
+def check_tensor(saved: Any, *, like: Tensor, name: str, finite: bool = True) -> None:
+    """Raise ValueError unless `saved` is a tensor that can stand for `like`, with whatever number of rows."""
+    if not isinstance(saved, Tensor):
+        raise ValueError(f"{name} is a {type(saved).__name__}, not a tensor")
+    same_kind = saved.dtype == like.dtype or (saved.is_floating_point() and like.is_floating_point())
+    if not same_kind or saved.ndim != like.ndim or saved.shape[1:] != like.shape[1:]:
+        raise ValueError(
+            f"{name} is {saved.dtype} of shape {tuple(saved.shape)}, not {like.dtype} of shape {tuple(like.shape)}"
+        )
+    if finite and not is_finite(saved):
+        raise ValueError(f"{name} has numbers that are NaN or infinite")
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether no number is NaN or infinite."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return True
+    low, high = (extreme.item() for extreme in tensor.aminmax())
+    return -math.inf < low and high < math.inf  # NaN is neither
+
+
+def _check_declared(owner: type, name: str, saved: Any, path: str) -> None:
+    """Raise ValueError if a saved value is not of the type that the class `owner` declares for its attribute `name`."""
+    adapter = _declared(owner, name)
+    if adapter is None:
+        return
+    try:
+        adapter.validate_python(saved)
+    except ValidationError as error:
+        raise ValueError(f"{path} was saved as {_short(saved)}: {error.errors()[0]['msg']}") from error
+
+
+@cache
+def _declared(owner: type, name: str) -> TypeAdapter[Any] | None:
+    """How the declared type of an attribute is checked; None where there is none that could be."""
+    try:
+        hints = get_type_hints(owner, include_extras=True)
+        return TypeAdapter(hints[name], config=_STRICT) if name in hints else None
+    except (NameError, PydanticUserError):  # of a class made inside a function; of a type that is no plain one
+        return None
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if isinstance(value, Plain) else type(value).__name__
+    return text if len(text) <= 50 else f"{text[:50]}…"
+
+
+_IN_PLACE = Stateful | nn.Module | torch.optim.Optimizer | torch.Generator  # keep their identity when restored
+
+
 def _restored(current: Any, saved: Any, path: str) -> Any:
     if isinstance(current, torch.Generator):
-        current.set_state(saved)
+        restore_generator(current, saved)
         return current
-    if isinstance(current, Stateful | nn.Module | torch.optim.Optimizer):
+    if isinstance(current, nn.Module):
+        if not isinstance(saved, dict):
+            raise ValueError(f"{path} was saved as a {type(saved).__name__}, not as a module")
+        # It copies its tensors itself.
+        current.load_state_dict({k: v if isinstance(v, Tensor) else _copied(v) for k, v in saved.items()})
+        return current
+    if isinstance(current, Stateful | torch.optim.Optimizer):
         # A copy: an optimiser keeps the tensors that it is given.
         current.load_state_dict(_copied(saved))
         return current

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import io
 import re
@@ -22,7 +23,7 @@ PACKAGE = Path(__file__).parents[1]
 NAME = "holdfast"
 # What decides a number of a result; the rest of run.py watches, saves and refuses.
 RUN = ("_begun", "_learn", "_result")
-ROOTS = (f"{NAME}.build", f"{NAME}.learner", *(f"{NAME}.experiments.run:{name}" for name in RUN))
+ROOTS = (f"{NAME}.build", f"{NAME}.learner")
 # They print, store and show what was measured.
 APART = frozenset(f"{NAME}.experiments.{name}" for name in ("facts", "metrics", "record", "results", "versions"))
 # It counts bytes of whatever the learner has, and for that imports parts which this learner may not have.
@@ -66,7 +67,8 @@ def code_of(experiment: Experiment) -> Fingerprint:
     own = [name for name in names if ":" not in name]
     foreign = [name.partition(":")[0] for name in names if ":" in name]
     reached = [each for module in foreign for each in _imported_by(module) if each in sources]
-    return dict(_cached_fingerprint(tuple(sorted({*ROOTS, *own, *reached}))))
+    run = (f"{NAME}.experiments.run:{name}" for name in RUN)
+    return dict(_cached_fingerprint(tuple(sorted({*ROOTS, *run, *own, *reached}))))
 
 
 def foreign_names(experiment: Experiment) -> list[str]:
@@ -75,14 +77,15 @@ def foreign_names(experiment: Experiment) -> list[str]:
 
 
 def code_at(experiment: Experiment, sources: Sources) -> Fingerprint | None:
-    """Return the fingerprint that the experiment had with other sources of this package.
+    """Return the fingerprint that the experiment had with other sources of this package, as of an earlier commit.
 
     None if they are too different to tell, or if the experiment has parts of another package.
     """
-    try:
-        return fingerprint(sources, [*ROOTS, *_part_names(experiment)], leaves=LEAVES, apart=APART)
-    except (LookupError, SyntaxError):
-        return None
+    for begun in RUN[:1], ("run",):  # a run was once begun by `run` itself
+        roots = [*ROOTS, *(f"{NAME}.experiments.run:{name}" for name in (*begun, *RUN[1:])), *_part_names(experiment)]
+        with contextlib.suppress(LookupError, SyntaxError):
+            return fingerprint(sources, roots, leaves=LEAVES, apart=APART)
+    return None
 
 
 @cache

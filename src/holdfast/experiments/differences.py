@@ -33,10 +33,9 @@ def differences(experiment: Experiment, other: Experiment) -> dict[str, tuple[st
 def between_rows(rows: dict[str, list[Experiment]]) -> list[str]:
     """A line for each row of a table, with the settings in which it is not as the others; none where all are alike.
 
-    Where a row has several experiments, only what they have in common is told. What decides the stream is not told: it
-    is the same in a table. Memory, selection and retrieval are told only of methods that have a memory, and options
-    that not all methods have only where they differ from their defaults. Of three rows and more, what more than half
-    of them have is said once, in a line above.
+    Where a row has several experiments, only what they have in common is told. Memory, selection and retrieval are told
+    only of methods that have a memory, and options that not all methods have only where they differ from their
+    defaults. Of three rows and more, what more than half of them have is said once, in a line above.
     """
     settings = {row: _in_common([_told(experiment) for experiment in variants]) for row, variants in rows.items()}
     values_of: dict[str, list[str]] = {}
@@ -55,6 +54,15 @@ def between_rows(rows: dict[str, list[Experiment]]) -> list[str]:
         if unlike:
             lines.append(f"{row}: {_listed(unlike)}")
     return lines
+
+
+def joined(experiment: Experiment) -> Part:
+    """The stream of an experiment; of joint training the stream whose tasks it mixes."""
+    stream = experiment.stream
+    if stream.name != "joint" or "of" not in stream.options:
+        return stream
+    options = {name: value for name, value in stream.options.items() if name != "of"}
+    return Part(name=str(stream.options["of"]), options=options)
 
 
 def _of_most(values: list[str]) -> str | None:
@@ -76,12 +84,12 @@ def _told(experiment: Experiment) -> dict[str, str]:
     """The settings by which rows of a table may differ: fields, and options of the method by their names."""
     method = experiment.method
     defaults = _options_of_method(method.name)
-    hidden = {*UNLIKE_ANYWAY, "method", "stream", "setting", "batch_size", "n_classes"}
+    hidden = {*UNLIKE_ANYWAY, "method"}
     if defaults and "replay_size" not in defaults:
         hidden |= {"memory", "selection", "retrieval"}
     told = {}
     for field in sorted(type(experiment).model_fields.keys() - hidden):
-        value = getattr(experiment, field)
+        value = joined(experiment) if field == "stream" else getattr(experiment, field)
         told[field] = _part_in_words(value, PARTS[field]) if field in PARTS else _in_words(value)
     return told | {name: _in_words(value) for name, value in {**defaults, **method.options}.items()}
 

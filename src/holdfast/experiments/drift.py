@@ -21,10 +21,12 @@ class DriftRecord(Stateful):
         apart: [t][i][j] how far tasks i > j are apart after task t.
     """
 
+    when_learned: list[Tensor]  # (n, d) features of each task
+    moved: list[list[float]]
+    apart: list[list[list[float]]]
+
     def __init__(self) -> None:
-        self.when_learned: list[Tensor] = []  # (n, d) features of each task
-        self.moved: list[list[float]] = []
-        self.apart: list[list[list[float]]] = []
+        self.when_learned, self.moved, self.apart = [], [], []
 
     def add(self, learner: Learner, tasks: list[Task]) -> None:
         """Look at all of `tasks`, the last of which has just been learned."""

@@ -18,7 +18,7 @@ from holdfast.core.fingerprint import changed_modules, digest_of
 from holdfast.experiments.code import listed
 from holdfast.experiments.results import Result
 
-EQUIVALENT = "equivalent.jsonl"
+EQUIVALENT = "equivalent.txt"
 MARK = "‡"
 MAX_BYTES = 10_000_000  # of the file; a line has some 200
 N_PARENTS = 4  # from a run's folder up to the folder of all results: seed, row, benchmark, and a folder of several

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.build import Part, names, options_of
-from holdfast.experiments.differences import plain
-from holdfast.experiments.experiment import Experiment
+from holdfast.build import names, options_of
+from holdfast.experiments.differences import joined, plain
 from holdfast.experiments.results import Result
 
 SUBSETS = {"report": "reported", "tuning": "tuning", "all": "tuning and reported"}  # by the option `tasks` of a stream
@@ -67,15 +66,6 @@ def by_protocol(results: Iterable[Result]) -> dict[Protocol, list[Result]]:
     for result in results:
         found.setdefault(protocol_of(result), []).append(result)
     return {protocol: found[protocol] for protocol in sorted(found)}
-
-
-def joined(experiment: Experiment) -> Part:
-    """The stream of an experiment; of joint training the stream whose tasks it mixes."""
-    stream = experiment.stream
-    if stream.name != "joint" or "of" not in stream.options:
-        return stream
-    options = {name: value for name, value in stream.options.items() if name != "of"}
-    return Part(name=str(stream.options["of"]), options=options)
 
 
 def _defaults(stream: str) -> dict[str, Any]:

@@ -77,8 +77,10 @@ class Record:
 class Recorder(Stateful):
     """Follows a run; a part of its checkpoint."""
 
+    features: list[Tensor]  # (n, d) after each task
+
     def __init__(self) -> None:
-        self.features: list[Tensor] = []  # (n, d) after each task
+        self.features = []
 
     def add(self, learner: Learner, first_test: Samples) -> None:
         """Look at the samples of the first task; to be called after each task."""

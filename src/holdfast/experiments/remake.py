@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.checkpoint import read_checkpoint
+from holdfast.core.checkpoint import CHECKPOINT, read_checkpoint
 from holdfast.core.fingerprint import digest_of
 from holdfast.experiments.code import code_of, foreign_names
 from holdfast.experiments.equivalent import Shown
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import Refused, Result, ResultStore
-from holdfast.experiments.run import CHECKPOINT, Interrupted, Moment, Watcher, run
+from holdfast.experiments.run import Interrupted, Moment, Watcher, run
 from holdfast.experiments.versions import versions
 
 BITS_DEPEND_ON = ("torch", "numpy", "threads", "cpu", "processor", "machine")  # of versions

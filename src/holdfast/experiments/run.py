@@ -14,11 +14,17 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast.build import build_stream
-from holdfast.core.checkpoint import CorruptCheckpoint, previous_checkpoint, read_checkpoint, write_checkpoint
+from holdfast.core.checkpoint import (
+    CHECKPOINT,
+    CorruptCheckpoint,
+    previous_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from holdfast.core.classes import learns_by_task, predicts_by_task
 from holdfast.core.fingerprint import Fingerprint
 from holdfast.core.model import PREDICT_SIZE
-from holdfast.core.state import State, Stateful
+from holdfast.core.state import Count, State, Stateful, restore_generator
 from holdfast.experiments.code import Continued, code_of, continued, listed
 from holdfast.experiments.drift import DriftRecord
 from holdfast.experiments.experiment import Experiment
@@ -30,8 +36,6 @@ from holdfast.experiments.versions import versions
 from holdfast.learner import Learner
 from holdfast.methods._base import Diverged
 from holdfast.streams._base import Stream, Task
-
-CHECKPOINT = "checkpoint.safetensors"
 
 
 class Interrupted(Exception):
@@ -73,6 +77,15 @@ class Run(Stateful):
 
     derived: ClassVar[frozenset[str]] = frozenset({"recorder"})  # saved where there is one
 
+    digest: str
+    task: Count
+    step: Count
+    n_steps: Count
+    total_steps: Count
+    accuracies: list[list[float]]
+    seconds: float
+    seconds_testing: float
+
     def __init__(self, experiment: Experiment, stream: Stream, device: str, *, record: bool = False) -> None:
         self.learner = Learner(
             input_shape=stream.input_shape,
@@ -88,7 +101,7 @@ class Run(Stateful):
         self.step = 0  # of it, to be learned next
         self.n_steps = 0  # done over all tasks, of
         self.total_steps = sum(task.n_steps(experiment.batch_size) for task in stream)
-        self.accuracies: list[list[float]] = []
+        self.accuracies = []
         self.drift = DriftRecord()
         self.recorder = Recorder() if record else None
         self.seconds = 0.0
@@ -99,7 +112,7 @@ class Run(Stateful):
         write_checkpoint(path, self.state_dict() | {"global_rng": torch.get_rng_state()} | recorder)
 
     def restore(self, state: State) -> None:
-        torch.set_rng_state(state.pop("global_rng"))
+        restore_generator(torch.default_generator, state.pop("global_rng"))
         recorded = state.pop("recorder", None)
         self.load_state_dict(state)
         if recorded is not None:  # a run that began to record goes on with it
@@ -185,7 +198,12 @@ def _continue(state: Run, checkpoint: Path, *, anyway: bool) -> None:
             )
         across = [*across, change]
     code, told = state.code, [change.model_dump() for change in across]
-    state.restore(saved | {"code": code, "continued_across": told})
+    try:
+        state.restore(saved | {"code": code, "continued_across": told})
+    except ValueError:
+        raise
+    except Exception as error:  # whatever a file made to do harm leads to
+        raise CorruptCheckpoint(f"{checkpoint} is not the state of a run: {error or type(error).__name__}") from error
 
 
 def _code_behind(saved: State, checkpoint: Path) -> tuple[Fingerprint | None, list[Continued]]:

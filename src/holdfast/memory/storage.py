@@ -6,12 +6,14 @@ import math
 import os
 import re
 from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from holdfast.core.batch import Batch
-from holdfast.core.state import State, Stateful
+from holdfast.core.batch import NO_TASK, Batch
+from holdfast.core.state import Count, State, Stateful, check_tensor, is_finite
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _EXTRA = "extra."  # how columns of extras are told from x, y and task
@@ -29,13 +31,24 @@ class Memory(Stateful):
     """A fixed number of slots, the first `len(memory)` of which are filled.
 
     Adding, writing, removing and drawing take a time that does not grow with what is stored. Columns are
-    allocated once, when the first sample shows its shape, in the dtype in which samples come.
+    allocated once, when the first sample shows its shape, in the dtype in which samples come. Those that are read from
+    a file have no more rows than samples at first, whatever capacity the file states, and double when they are full.
 
     Args:
         capacity: how much it may hold, in samples (1000) or in bytes of all columns ("5 MB"), and of what a selection
             keeps for each slot.
         seed: of `rng`, which all selections and retrievals draw from.
     """
+
+    derived: ClassVar[frozenset[str]] = frozenset({"_capacity"})
+
+    max_samples: Annotated[int, Field(ge=1, lt=2**63)] | None
+    max_bytes: Annotated[int, Field(ge=1, lt=2**63)] | None
+    device: str
+    filled: Count
+    beside: Count
+    rearranged: Count
+    rewritten: Count
 
     def __init__(self, capacity: int | str, *, seed: int = 0, device: torch.device | str = "cpu") -> None:
         self.max_samples = capacity if isinstance(capacity, int) else None
@@ -44,7 +57,8 @@ class Memory(Stateful):
             raise ValueError(f"a memory of {capacity} samples holds nothing: give 1 or more")
         self.rng = torch.Generator().manual_seed(seed)
         self.device = str(device)
-        self.columns: dict[str, Tensor] = {}  # each (capacity, …)
+        self.columns: dict[str, Tensor] = {}  # each (rows, …), of which the first `filled` count
+        self._capacity = 0
         self.filled = 0
         self.beside = 0  # bytes kept elsewhere for each slot
         self.rearranged = 0  # how often slots were given up here and not by a selection
@@ -56,7 +70,7 @@ class Memory(Stateful):
     @property
     def capacity(self) -> int:
         """Slots, filled or not; known once the first sample was fitted."""
-        return self.columns["y"].shape[0] if self.columns else 0
+        return self._capacity
 
     @property
     def bytes_per_sample(self) -> int:
@@ -87,7 +101,7 @@ class Memory(Stateful):
         return self.columns[_EXTRA + name][: self.filled]
 
     def column(self, name: str) -> Tensor:
-        """(capacity, …) the same of all slots, filled or not."""
+        """(rows, …) the same of all slots, filled or not; those that `fit` was last called for have a row."""
         return self.columns[_EXTRA + name]
 
     def check(self, batch: Batch) -> None:
@@ -118,12 +132,14 @@ class Memory(Stateful):
                 raise ValueError(f"{name} is {column.dtype}, but memory keeps {kept.dtype}")
             if kept.shape[1:] != column.shape[1:]:
                 self._widen(name, column.shape[1:])
+        self._reserve(self.filled + len(batch))
 
     def add(self, batch: Batch) -> range:
         """Fill the next free slots with the samples of `batch`; gives the slots."""
         slots = range(self.filled, self.filled + len(batch))
         if slots.stop > self.capacity:
             raise ValueError(f"{len(batch)} samples for {self.capacity - self.filled} free slots: write over some")
+        self._reserve(slots.stop)
         for name, column in _columns(batch).items():
             self.columns[name][slots.start : slots.stop] = column
         self.filled = slots.stop
@@ -187,33 +203,59 @@ class Memory(Stateful):
 
     def load_state_dict(self, state: State) -> None:
         """Restore; the device stays what it is here."""
-        filled, columns = state["filled"], state["columns"]
-        whole = not columns or {"x", "y", "task"} <= set(columns)
-        if not whole or any(len(column) != filled for column in columns.values()) or (filled and not columns):
-            raise ValueError(f"the saved memory is not whole: its columns do not hold {filled} samples")
+        if not isinstance(state, dict):
+            raise ValueError("the saved memory is not whole: it has no parts")
         state = {"beside": 0, "rewritten": 0} | state  # from before they were counted
-        if not isinstance(state["beside"], int) or state["beside"] < 0:
-            raise ValueError(f"the saved memory is not whole: {state['beside']} bytes beside each slot")
-        bytes_per_slot = _bytes_per_sample(columns) + state["beside"]
-        capacity = _capacity(state["max_samples"], state["max_bytes"], bytes_per_slot) if columns else 0
-        if filled > capacity:
-            raise ValueError(f"the saved memory is not whole: {filled} samples in {capacity} slots")
-        device = self.device
-        super().load_state_dict(state)
+        filled, columns = state.get("filled"), state.get("columns")
+        if not isinstance(columns, dict) or not all(_is_column(*named, filled) for named in columns.items()):
+            raise ValueError(f"the saved memory is not whole: its columns do not hold {filled} samples")
+        if (columns and not {"x", "y", "task"} <= set(columns)) or (filled and not columns):
+            raise ValueError(f"the saved memory is not whole: its columns do not hold {filled} samples")
+        device, before = self.device, self.columns
+        self.columns = {}  # which none of those saved has to be like
+        try:
+            super().load_state_dict(state)
+        except ValueError:
+            self.columns = before
+            raise
         self.device = device
-        self.columns = {name: self._empty(capacity, column) for name, column in columns.items()}
-        for name, column in columns.items():
-            self.columns[name][:filled] = column
+        self._capacity = self._capacity_with(columns) if columns else 0
+        if self.filled > self.capacity:
+            raise ValueError(f"the saved memory is not whole: {filled} samples in {self.capacity} slots")
+        self.columns = {name: column.to(device, copy=True) for name, column in columns.items()}
+
+    def require_extra(self, name: str, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
+        """(len, *shape) an extra that was read from a file; raise ValueError if it is not there, or not like this.
+
+        Numbers of all floating dtypes are alike.
+        """
+        column = self.columns.get(_EXTRA + name)
+        if column is None:
+            raise ValueError(f"the saved memory keeps no {name} beside its samples")
+        check_tensor(column, like=torch.empty(0, *shape, dtype=dtype), name=f"the column {name} of the saved memory")
+        return column[: self.filled]
+
+    @property
+    def extras(self) -> frozenset[str]:
+        """The names of what stands beside each sample."""
+        return frozenset(name.removeprefix(_EXTRA) for name in self.columns if name.startswith(_EXTRA))
 
     def _allocate(self, columns: dict[str, Tensor]) -> None:
-        capacity = self._capacity_with(columns)
-        self.columns = {name: self._empty(capacity, column) for name, column in columns.items()}
+        self._capacity = self._capacity_with(columns)
+        self.columns = {name: _empty(self.capacity, column, self.device) for name, column in columns.items()}
+
+    def _reserve(self, n: int) -> None:
+        """See to it that there are rows for n samples, or for as many as there may be."""
+        n_rows = len(self.columns["y"])
+        if n_rows >= min(n, self.capacity):
+            return
+        n_rows = min(self.capacity, max(n, 2 * n_rows))
+        for name, column in self.columns.items():
+            self.columns[name] = _empty(n_rows, column, self.device)
+            self.columns[name][: self.filled] = column[: self.filled]
 
     def _capacity_with(self, columns: dict[str, Tensor]) -> int:
         return _capacity(self.max_samples, self.max_bytes, _bytes_per_sample(columns) + self.beside)
-
-    def _empty(self, capacity: int, like: Tensor) -> Tensor:
-        return torch.empty(capacity, *like.shape[1:], dtype=like.dtype, device=self.device)
 
     def _widen(self, name: str, shape: torch.Size) -> None:
         kept = self.columns[name]
@@ -221,13 +263,14 @@ class Memory(Stateful):
         grows = len(shape) == len(now) and all(new >= old for new, old in zip(shape, now, strict=True))
         if not name.startswith(_EXTRA) or not grows:
             raise ValueError(f"{name} of a sample has shape {tuple(shape)}, but memory keeps {now}")
-        wide = kept.new_zeros(self.capacity, *shape)
+        wide = kept.new_zeros(len(kept), *shape)
         wide[tuple(slice(n) for n in kept.shape)] = kept
         columns = self.columns | {name: wide}
         capacity = self._capacity_with(columns)
         self.columns = columns
-        if capacity == len(wide):
+        if capacity == self.capacity:
             return
+        self._capacity = capacity
         self.rearranged += 1
         while self.filled > capacity:
             self.remove(int(torch.randint(self.filled, (), generator=self.rng)))
@@ -248,6 +291,22 @@ def check_allocation(nbytes: int) -> None:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if nbytes > machine:
         raise MemoryError(f"a memory of {nbytes:,} bytes, on a machine that has {machine:,}: give a smaller capacity")
+
+
+def _empty(n_rows: int, like: Tensor, device: str) -> Tensor:
+    return torch.empty(n_rows, *like.shape[1:], dtype=like.dtype, device=device)
+
+
+def _is_column(name: Any, column: Any, filled: Any) -> bool:
+    """Whether this can be a column of `filled` samples: classes and tasks are whole numbers, and inputs are finite."""
+    if not isinstance(name, str) or not isinstance(column, Tensor) or not column.ndim or len(column) != filled:
+        return False
+    if name == "x":
+        return column.ndim > 1 and is_finite(column)
+    if name in ("y", "task"):
+        lowest = NO_TASK if name == "task" else 0
+        return column.dtype == torch.int64 and column.ndim == 1 and not bool((column < lowest).any())
+    return name.startswith(_EXTRA)
 
 
 def _bytes_per_sample(columns: dict[str, Tensor]) -> int:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from holdfast.core.classes import tasks_own_classes
-from holdfast.core.state import State
+from holdfast.core.model import Model
+from holdfast.core.state import Count, State, check_tensor
 from holdfast.losses.importance import importance_penalty
 from holdfast.methods._base import Method
 
@@ -37,8 +38,8 @@ class AnchoredMethod(Method):
 
     anchor: list[Tensor] = field(init=False)  # θ*, at first the weights as they begin
     importance: list[Tensor] = field(init=False)  # Ω
-    n_consolidated: int = field(default_factory=int, init=False)
-    n_batches: int = field(default_factory=int, init=False)  # since then
+    n_consolidated: Count = field(default_factory=int, init=False)
+    n_batches: Count = field(default_factory=int, init=False)  # since then
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,6 +49,13 @@ class AnchoredMethod(Method):
             raise ValueError(f"consolidate_every is {self.consolidate_every}: give 1 or more, or None")
         self.anchor = copies(self.weights())
         self.importance = zeros(self.anchor)
+
+    @classmethod
+    def check_state(cls, state: State, model: Model) -> None:
+        shapes = [state["model"][name].shape for name, _ in model.named_parameters()]
+        for name in (each.name for each in fields(cls) if each.type == "list[Tensor]"):
+            if [part.shape for part in state[name]] != shapes:
+                raise ValueError(f"{name} is not one tensor for each parameter")
 
     @abstractmethod
     def take_importance(self) -> list[Tensor]:
@@ -100,8 +108,11 @@ class AnchoredMethod(Method):
             setattr(self, name, [_continued(a, b) for a, b in zip(kept, beyond, strict=True)])
 
     def load_state_dict(self, state: State) -> None:
+        self.check_state(state, self.model)
         super().load_state_dict(state)
         for name, kept in self._lists().items():
+            for part, weight in zip(kept, self.weights(), strict=True):
+                check_tensor(part, like=weight, name=f"{name} of a parameter")
             # On the device of the parameters and laid out in memory as they are, so that sums come out the same.
             setattr(self, name, [torch.empty_like(p).copy_(a) for p, a in zip(self.weights(), kept, strict=True)])
 

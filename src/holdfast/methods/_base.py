@@ -11,11 +11,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from holdfast.core.average import WeightAverage
-from holdfast.core.batch import Batch
+from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.gradients import assign_gradient, flat_gradient
 from holdfast.core.model import HeadKind, Model, predicting
-from holdfast.core.optimizers import Optimizer, grow_optimizer, parameters_of
-from holdfast.core.state import Stateful
+from holdfast.core.optimizers import Optimizer, check_groups, check_moments, grow_optimizer, parameters_of
+from holdfast.core.state import State, Stateful
 from holdfast.memory.retrieval._base import Retrieval
 from holdfast.memory.selection._base import Selection
 from holdfast.memory.storage import Memory
@@ -54,6 +54,23 @@ class Method(Stateful):
         self.weight_average = None if self.average is None else WeightAverage(self.average)
         if self.steps_per_batch < 1:
             raise ValueError(f"steps_per_batch is {self.steps_per_batch}: give 1 or more")
+
+    @classmethod
+    def check_state(cls, state: State, model: Model) -> None:
+        """Raise ValueError if the method would allocate more, when it is made, than its saved `state` has.
+
+        Args:
+            model: made for the state, and not restored yet.
+        """
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore; raise ValueError if the parts of the state do not fit together."""
+        if isinstance(state, dict):  # else the next line says so
+            check_groups(self.optimizer, state.get("optimizer"))
+        super().load_state_dict(state)
+        check_moments(self.optimizer, state["optimizer"])
+        if self.weight_average is not None:
+            self.weight_average.check(self.model)
 
     @abstractmethod
     def observe(self, batch: Batch) -> float:
@@ -134,6 +151,7 @@ class ReplayMethod(Method):
     """A method with a memory: it recalls old samples and remembers new ones."""
 
     selects: ClassVar[str] = "reservoir"  # the selection that it has unless told otherwise
+    extras: ClassVar[frozenset[str]] = frozenset()  # what it keeps beside samples itself
 
     memory: Memory
     selection: Selection
@@ -144,6 +162,20 @@ class ReplayMethod(Method):
         super().__post_init__()
         if self.replay_size < 0:
             raise ValueError(f"replay_size is {self.replay_size}: give 0 or more")
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        memory, seen = self.memory, self.model.seen
+        if memory.columns:
+            if not seen.were_seen(memory.y, memory.task):
+                raise ValueError("a class is in memory, but was never seen")
+            if bool(((memory.task != NO_TASK) != seen.learns_by_task).any()):
+                raise ValueError(f"the tasks of samples in memory are not those of the setting '{seen.setting}'")
+            self.selection.check(memory, self.model)
+            self.check_extras()
+
+    def check_extras(self) -> None:
+        """Raise ValueError if what a file says to be beside samples is not what this method keeps there."""
 
     @property
     def replays_new(self) -> bool:

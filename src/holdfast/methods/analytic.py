@@ -48,17 +48,19 @@ class Analytic(SumsMethod):
         if self.form == "recursive" and self.ridge is None:
             raise ValueError("the recursive form cannot change its ridge: give one, or use form='gram'")
         super().__post_init__()
-        self._matrix: Fixed | None = None
-        if self.width is not None:
-            rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)
-            self._matrix = Fixed((random_matrix(self.n_features, self.width, rng),))
+        self._matrix: Fixed | None = None  # P, drawn when it is first needed: what is only loaded draws none
 
     @property
     def n_summed(self) -> int:
         return self.width or self.n_features
 
     def transformed(self, features: Tensor) -> Tensor:
-        return features if self._matrix is None else project(features, *self._matrix.tensors).relu_()
+        if self.width is None:
+            return features
+        if self._matrix is None:
+            rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)
+            self._matrix = Fixed((random_matrix(self.n_features, self.width, rng),))
+        return project(features, *self._matrix.tensors).relu_()
 
     def observe(self, batch: Batch) -> float:
         features = self.described(batch.x)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +26,8 @@ class DER(ReplayMethod):
         label_weight: β, of the cross-entropy of replayed samples, which are drawn anew for it. 0 is DER, more is DER++.
     """
 
+    extras: ClassVar[frozenset[str]] = frozenset({"logits", "n_units"})
+
     logit_weight: float = 0.3
     label_weight: float = 0.0
 
@@ -34,6 +37,13 @@ class DER(ReplayMethod):
             weight = getattr(self, name)
             if not 0 <= weight < math.inf:
                 raise ValueError(f"{name} is {weight}: give 0 or more")
+
+    def check_extras(self) -> None:
+        n_units = self.memory.require_extra("n_units", torch.int64, ())
+        width = self.memory.extra("logits").shape[-1] if "logits" in self.memory.extras else 0
+        self.memory.require_extra("logits", torch.float32, (width,))
+        if width > self.model.head.n_classes or bool(((n_units < 1) | (n_units > width)).any()):
+            raise ValueError(f"stored logits are of more units than the {self.model.head.n_classes} that there are")
 
     def caution(self) -> str | None:
         seen = self.model.seen

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from holdfast.core.augment import crop_and_flip
 from holdfast.core.average import StoredWeights
-from holdfast.core.batch import NO_TASK, Batch, join
+from holdfast.core.batch import NO_TASK, Batch, TaskNumber, join
 from holdfast.core.classes import tasks_own_classes
 from holdfast.core.classifiers import class_means, nearest_mean_scores
 from holdfast.core.model import HeadKind, predicting
+from holdfast.core.state import State, check_tensor
 from holdfast.losses.contrastive_margin import contrastive_margin_loss, paired_margin_loss
 from holdfast.losses.distillation import distillation_loss
 from holdfast.losses.score_distillation import score_distillation_loss
@@ -57,6 +58,7 @@ class DRR(ReplayMethod):
     head: ClassVar[HeadKind] = "cosine"
     selects: ClassVar[str] = "centroid"
     derived: ClassVar[frozenset[str]] = frozenset({"_means"})
+    extras: ClassVar[frozenset[str]] = frozenset({"feature"})
 
     reading: Literal["classes", "samples", "centroids", "classes+samples"] = "classes"
     logit_scale: float = 10.0
@@ -72,7 +74,7 @@ class DRR(ReplayMethod):
     mirror: bool = False
     mirror_scores: bool = False
 
-    newest_task: int = field(default_factory=lambda: NO_TASK, init=False)
+    newest_task: TaskNumber = field(default_factory=lambda: NO_TASK, init=False)
     rng: torch.Generator = field(init=False)  # of augmentations
     # If scores are distilled: the model at the end of the last task, and (k, 2) each class in its group then.
     last_end: StoredWeights = field(init=False)
@@ -84,6 +86,18 @@ class DRR(ReplayMethod):
         self.rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)  # not the head's own numbers
         if self.score_distillation:
             self.last_end, self.last_groups = StoredWeights(), torch.zeros(0, 2, dtype=torch.int64)
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        if self.score_distillation:
+            self.last_end.check(self.model)
+            check_tensor(self.last_groups, like=torch.zeros(0, 2, dtype=torch.int64), name="the classes in groups")
+            group, label = self.last_groups.T
+            if not _are_below(label, self.model.head.n_classes) or not _are_below(group, len(group)):
+                raise ValueError("a class in a group is not one of the classes that there are")
+
+    def check_extras(self) -> None:
+        self.memory.require_extra("feature", torch.float32, self.model.head.weight.shape[1:])
 
     def observe(self, batch: Batch) -> float:
         new = join([batch, replace(batch, x=_mirrored(batch.x, option="mirror"))]) if self.mirror else batch
@@ -254,3 +268,8 @@ def _mirrored(images: Tensor, *, option: str) -> Tensor:
     if images.ndim != 4:
         raise ValueError(f"inputs of shape {tuple(images.shape[1:])} are no images: use {option}=False")
     return images.flip(-1)
+
+
+def _are_below(numbers: Tensor, limit: int) -> bool:
+    """Whether all whole numbers (n,) are from 0 to below `limit`."""
+    return bool(((numbers >= 0) & (numbers < limit)).all())

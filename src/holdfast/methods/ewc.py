@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from holdfast.core.batch import Batch
+from holdfast.core.state import Count
 from holdfast.methods._anchored import AnchoredMethod, min_max, zeros
 
 
@@ -30,7 +31,7 @@ class EWC(AnchoredMethod):
 
     fisher: list[Tensor] = field(init=False)  # F̄
     squares: list[Tensor] = field(init=False)  # the sum of squared gradients over
-    n_squares: int = field(default_factory=int, init=False)
+    n_squares: Count = field(default_factory=int, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +29,8 @@ class KNN(ReplayMethod):
         temperature: τ.
     """
 
+    extras: ClassVar[frozenset[str]] = frozenset({"feature"})
+
     replay_size: int = 0
     k: int = 20
     temperature: float = 0.07
@@ -40,6 +43,9 @@ class KNN(ReplayMethod):
             raise ValueError(f"temperature is {self.temperature}: give more than 0, such as 0.07")
         if self.steps_per_batch != 1 or self.average is not None:
             raise ValueError("knn takes no steps: leave steps_per_batch and average out")
+
+    def check_extras(self) -> None:
+        self.memory.require_extra("feature", torch.float32, self.model.head.weight.shape[1:])
 
     def caution(self) -> str | None:
         if isinstance(self.selection, GradientDiversity):

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.core.batch import Batch
+from holdfast.core.state import Count, State
 from holdfast.methods._anchored import AnchoredMethod, zeros
 
 
@@ -28,11 +29,16 @@ class MAS(AnchoredMethod):
     strength: float = 0.1
 
     sensitivity: list[Tensor] = field(init=False)  # the sum of |∂/∂θ| over
-    n_measured: int = field(default_factory=int, init=False)  # samples
+    n_measured: Count = field(default_factory=int, init=False)  # samples
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.sensitivity = zeros(self.anchor)
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        if self.n_batches and not self.n_measured:
+            raise ValueError(f"{self.n_batches} batches were learned, but no sample was measured")
 
     def observe(self, batch: Batch) -> float:
         for _ in range(self.steps_per_batch):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.core.batch import NO_TASK, Batch
+from holdfast.core.batch import NO_TASK, Batch, TaskNumber
 from holdfast.core.classes import tasks_own_classes
 from holdfast.core.model import HeadKind, predicting
 from holdfast.losses.margin_softmax import margin_softmax_loss
@@ -34,6 +34,7 @@ class MDMTR(ReplayMethod):
 
     head: ClassVar[HeadKind] = "cosine"
     selects: ClassVar[str] = "ring"
+    extras: ClassVar[frozenset[str]] = frozenset({"feature"})
 
     logit_scale: float = 24.0
     task_margin: float = 0.4
@@ -41,7 +42,7 @@ class MDMTR(ReplayMethod):
     blind_units: Literal["zero", "out"] = "zero"
     distillation: float = 1.0
 
-    newest_task: int = field(default_factory=lambda: NO_TASK, init=False)
+    newest_task: TaskNumber = field(default_factory=lambda: NO_TASK, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,6 +54,9 @@ class MDMTR(ReplayMethod):
                 raise ValueError(f"{name} is {margin}: give an angle from 0 to π, in radians")
         if not 0 <= self.distillation < math.inf:
             raise ValueError(f"distillation is {self.distillation}: give 0 or more")
+
+    def check_extras(self) -> None:
+        self.memory.require_extra("feature", torch.float32, self.model.head.weight.shape[1:])
 
     def caution(self) -> str | None:
         seen = self.model.seen

@@ -29,7 +29,7 @@ class RanDumb(Slda):
         gamma: γ.
     """
 
-    derived: ClassVar[frozenset[str]] = frozenset({"_solution", "_waves"})
+    derived: ClassVar[frozenset[str]] = frozenset({"_solution", "_drawn"})
 
     width: int = 2000
     gamma: float = 1.0
@@ -39,18 +39,25 @@ class RanDumb(Slda):
         if not 0 < self.gamma < math.inf:
             raise ValueError(f"gamma is {self.gamma}: give more than 0, such as 1.0")
         super().__post_init__()
-        rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)
-        matrix = random_matrix(self.n_features, self.width, rng)
-        self._waves = Fixed((matrix, 2 * math.pi * torch.rand(self.width, generator=rng, dtype=torch.float64)))
+        self._drawn: Fixed | None = None
 
     @property
     def n_summed(self) -> int:
         return self.width
 
+    def _matrix_and_phases(self) -> tuple[Tensor, Tensor]:
+        """P (n_features, width) and b (width,), drawn when they are first needed: what is only loaded draws none."""
+        if self._drawn is None:
+            rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)
+            matrix = random_matrix(self.n_features, self.width, rng)
+            self._drawn = Fixed((matrix, 2 * math.pi * torch.rand(self.width, generator=rng, dtype=torch.float64)))
+        matrix, phases = self._drawn.tensors
+        return matrix, phases
+
     def transformed(self, features: Tensor) -> Tensor:
+        matrix, phases = self._matrix_and_phases()
         lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp_min(1e-30)
         # Rounded to float32: what is below may differ with the place of a sample in its batch.
         unit = features / lengths.float().double()
-        matrix, phases = self._waves.tensors
         waves = torch.cos(math.sqrt(2 * self.gamma) * project(unit, matrix) + phases)
         return (math.sqrt(2 / self.width) * waves).float().double()

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from holdfast.core.batch import Batch
+from holdfast.core.state import Count
 from holdfast.methods._anchored import AnchoredMethod, copies, min_max, zeros
 
 
@@ -37,7 +38,7 @@ class RWalk(AnchoredMethod):
     squares: list[Tensor] = field(init=False)  # the sum of squared gradients in this piece
     path: list[Tensor] = field(init=False)  # ω in this piece
     piece_began: list[Tensor] = field(init=False)  # θ then
-    n_steps: int = field(default_factory=int, init=False)  # since then
+    n_steps: Count = field(default_factory=int, init=False)  # since then
     task_score: list[Tensor] = field(init=False)  # s of the pieces of this task
     score: list[Tensor] = field(init=False)  # of all tasks that ended
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from holdfast.core.augment import contrastive_views
 from holdfast.core.batch import Batch, join
 from holdfast.core.classifiers import class_means, nearest_mean_scores
-from holdfast.core.model import predicting
+from holdfast.core.model import Model, predicting
+from holdfast.core.state import State
 from holdfast.losses.contrastive import contrastive_loss
 from holdfast.memory.selection.gradient_diversity import GradientDiversity
 from holdfast.methods._base import ReplayMethod
@@ -57,6 +58,13 @@ class SCR(ReplayMethod):
             self.projector = self._new_projector(self.projection)
             self.optimizer.add_param_group({"params": list(self.projector.parameters())})
 
+    @classmethod
+    def check_state(cls, state: State, model: Model) -> None:
+        n_out = state["projection"]
+        made = {} if n_out is None else _layers(model.head.weight.shape[1], n_out).state_dict()
+        if {name: part.shape for name, part in state["projector"].items()} != {n: p.shape for n, p in made.items()}:
+            raise ValueError("the saved projector is not one of these features and this projection")
+
     def caution(self) -> str | None:
         if isinstance(self.selection, GradientDiversity):
             return "the selection compares gradients of the head, which SCR does not learn: choose another"
@@ -96,9 +104,13 @@ class SCR(ReplayMethod):
     def _new_projector(self, n_out: int) -> nn.Module:
         """features → as many → n_out, with torch's first weights of a linear layer, but drawn from `rng`."""
         n_features = self.model.head.weight.shape[1]
-        with torch.device("meta"):  # where nothing is drawn
-            layers = nn.Sequential(nn.Linear(n_features, n_features), nn.ReLU(), nn.Linear(n_features, n_out))
-        layers = layers.to_empty(device="cpu")
+        layers = _layers(n_features, n_out).to_empty(device="cpu")
         for parameter in layers.parameters():
             nn.init.uniform_(parameter, -(n_features**-0.5), n_features**-0.5, generator=self.rng)
         return layers.to(self.model.head.weight)
+
+
+def _layers(n_features: int, n_out: int) -> nn.Sequential:
+    """features → as many → n_out, on torch's meta device, where nothing is allocated or drawn."""
+    with torch.device("meta"):
+        return nn.Sequential(nn.Linear(n_features, n_features), nn.ReLU(), nn.Linear(n_features, n_out))

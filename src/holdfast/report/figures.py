@@ -20,7 +20,7 @@ from holdfast.experiments.record import Record
 from holdfast.experiments.results import Result
 from holdfast.experiments.tables import measured
 from holdfast.report.drift_map import NO_MAP, drift_map
-from holdfast.report.paper import PaperTable, Source, all_rows, departures, experiment_of, paper_content, paper_tables
+from holdfast.report.paper import PaperTable, Source, departures, experiment_of, paper_content, paper_tables
 from holdfast.report.recorded import first_record, has_record
 from holdfast.report.tables import Cell, Column, Row, Run, Table
 
@@ -285,7 +285,7 @@ def _rows(paper: PaperFigure, source: Source) -> list[str]:
     Those that learn all tasks at once are none of a figure: they have no accuracy before the last task.
     """
     name = source.full.name
-    rows = paper.rows or [row for _, row, *_ in all_rows(_table_of(name), {name: source})]
+    rows = paper.rows or dict.fromkeys([*(row for _, row, *_ in _table_of(name).rows), *source.rows])
     return [row for row in rows if (each := experiment_of(source.full, row)) is None or each.stream.name != "joint"]
 
 

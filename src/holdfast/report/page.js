@@ -61,7 +61,7 @@ function comparison(section) {
   const heads = header.map((title, column) => element("th", { class: column ? "number" : null, scope: "col" },
     element("button", { type: "button", title: "sort", onclick: () => sortBy(column) }, title)));
   const rowOf = (line) => element("tr", { "data-label": line.label },
-    element("td", { class: "name" }, swatch(STYLES.get(line.label)), line.label),
+    element("td", { class: "name" }, swatch(STYLES.get(line.label)), line.mark ? `${line.label} ${line.mark}` : line.label),
     ...line.cells.map((cell) => element("td", { class: cell.best ? "number best" : "number" }, cell.text)),
     element("td", { class: "number" }, String(line.n_seeds)));
   const rows = new Map(lines.map((line) => [line, rowOf(line)]));
@@ -291,6 +291,8 @@ function unlike(section) {
     element("ul", {}, ...section.unlike.map((line) => element("li", {}, line))));
 }
 
+const codeOf = (section) => section.code.map((line) => element("p", { class: "quiet" }, line));
+
 function sectionOf(section, place) {
   const hasDrift = section.methods.some((method) => method.curves.first_moved.mean.length > 1);
   const isInTurn = section.methods.some((method) => method.curves.average.mean.length > 1);
@@ -309,7 +311,7 @@ function sectionOf(section, place) {
   const seeds = section.methods.some((method) => method.runs.length > 1) ? " Means over seeds ± population deviation; bold where the best beats the next in a paired t-test (p\u00a0<\u00a00.05)." : "";
   return element("section", { id: `section-${place}` },
     element("h2", {}, section.title), element("p", { class: "quiet" }, `${facts.join(" · ")}.${seeds}`),
-    comparison(section), unlike(section), legend(section), element("div", { class: "cards" }, ...cards), runsFold(section));
+    comparison(section), ...codeOf(section), unlike(section), legend(section), element("div", { class: "cards" }, ...cards), runsFold(section));
 }
 
 function summary() {

@@ -22,8 +22,9 @@ two, p < 0.05); bounds do not compete, nor does what is marked †.
 A number is *reproduced* if it is no further from the paper's than our deviation, the paper's and half of the paper's
 last printed digit together; else it is *above* or *below* (of F_T and LTR, less is better). Where seeds are fewer than
 in full, the verdict says so: another seed may change it. A number is *not comparable* where the runs have other
-settings than the recipe in full, or where the recipe is not the paper's setup; the reasons are given, and where the
-number is all the same.
+settings than the recipe in full, or where the recipe or the row is not the paper's setup; the reasons are given, and
+where the number is all the same. DRR has two rows, with the paper's values and with our own; a number counts by the
+first.
 """
 
 
@@ -38,13 +39,23 @@ def results_page(tables: list[Table], *, command: str, base: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def counted(tables: list[Table]) -> dict[str, int]:
+    """Of how many of the paper's numbers ours are reproduced, above, below, not comparable, or not run; and all.
+
+    A number beside which two rows of ours stand counts once, by the row with the paper's values.
+    """
+    cells = [cell for table in tables for row in table.rows if not row.is_again for cell in row.cells if cell.paper]
+    found = Counter(cell.verdict.short if cell.verdict else "not run" for cell in cells)
+    words = ("reproduced", "above", "below", "not comparable", "not run")
+    return {word: found[word] for word in words} | {"all": len(cells)}
+
+
 def _count(tables: list[Table]) -> str:
-    cells = [cell for table in tables for row in table.rows for cell in row.cells]
-    found = Counter(cell.verdict.short for cell in cells if cell.verdict)
-    few = sum(bool(cell.verdict and cell.verdict.n_seeds and not cell.verdict.reasons) for cell in cells)
-    told = ", ".join(f"{found[word]} {word}" for word in ("reproduced", "above", "below"))
-    n_printed = sum(cell.paper is not None for cell in cells)
+    n = counted(tables)
+    verdicts = [c.verdict for t in tables for row in t.rows if not row.is_again for c in row.cells if c.verdict]
+    few = sum(bool(verdict.n_seeds and not verdict.reasons) for verdict in verdicts)
+    told = ", ".join(f"{n[word]} {word}" for word in ("reproduced", "above", "below"))
     return (
-        f"Of {n_printed} numbers of the paper: {told} ({few} of these on fewer seeds than in full), "
-        f"{found['not comparable']} not comparable, {n_printed - found.total()} not run."
+        f"Of {n['all']} numbers of the paper: {told} ({few} of these on fewer seeds than in full), "
+        f"{n['not comparable']} not comparable, {n['not run']} not run."
     )

@@ -17,6 +17,7 @@ import numpy as np
 from PIL import Image
 
 from holdfast.experiments import metrics
+from holdfast.experiments.equivalent import MARK, Equivalences, code_marks, read_equivalences
 from holdfast.experiments.protocol import Protocol, protocol_of
 from holdfast.experiments.record import Record, StoredSamples
 from holdfast.experiments.results import Result
@@ -52,7 +53,11 @@ def page_data(folder: Path, *, base: Path) -> Data:
         by_section,
         key=lambda protocol: ([*SUBSETS].index(protocol.tasks) if protocol.tasks in SUBSETS else -1, protocol),
     )
-    sections = [_section(each, protocols, by_section[each], problems, notes, base) for each in protocols]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        same = read_equivalences([folder])
+    problems += [str(warning.message) for warning in caught]
+    sections = [_section(each, protocols, by_section[each], same, problems, notes, base) for each in protocols]
     labels = dict.fromkeys(method["label"] for section in sections for method in section["methods"])
     return {
         "folder": str(folder),
@@ -87,7 +92,13 @@ def _versions(runs: list[Run]) -> dict[str, list[str]]:
 
 
 def _section(
-    protocol: Protocol, protocols: list[Protocol], runs: list[Run], problems: list[str], notes: list[str], base: Path
+    protocol: Protocol,
+    protocols: list[Protocol],
+    runs: list[Run],
+    same: Equivalences,
+    problems: list[str],
+    notes: list[str],
+    base: Path,
 ) -> Data:
     title = _title(protocol, protocols)
     by_digest = {run.result.experiment.digest: run for run in runs}
@@ -95,6 +106,7 @@ def _section(
         (label, sorted((by_digest[result.experiment.digest] for result in results), key=lambda run: run.seed))
         for label, results in grouped([run.result for run in runs])
     ]
+    marked, code = code_marks([(label, [run.result for run in group]) for label, group in groups], same)
     return {
         "title": title,
         "n_tasks": max(len(run.result.accuracies[0]) for run in runs),
@@ -102,13 +114,18 @@ def _section(
         "n_runs": len(runs),
         "protocol": protocol.heading,
         "unlike": unlike([run.result for run in runs]),
-        "table": _table(title, groups),
+        "code": code,
+        "table": _table(title, groups, marked),
         "methods": [_method(label, group, problems, notes, base) for label, group in groups],
     }
 
 
-def _table(title: str, groups: list[tuple[str, list[Run]]]) -> Data:
-    """The comparison: in each column the mean over seeds, with the best marked where it is beyond the noise."""
+def _table(title: str, groups: list[tuple[str, list[Run]]], marked: set[str]) -> Data:
+    """The comparison: in each column the mean over seeds, with the best marked where it is beyond the noise.
+
+    Args:
+        marked: labels of rows whose runs are of different code.
+    """
     measures: list[tuple[Column, Callable[[Result], float | None]]] = [
         (Column(name, digits, BETTER.get(metric)), partial(measured, column=name))
         for name, (metric, _, digits) in COLUMNS.items()
@@ -126,6 +143,7 @@ def _table(title: str, groups: list[tuple[str, list[Run]]]) -> Data:
         "lines": [
             {
                 "label": row.label,
+                "mark": MARK if row.label in marked else "",
                 "cells": [
                     {
                         "text": mean_and_spread(list(cell.values.values()), 1, column.digits),

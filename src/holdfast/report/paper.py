@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.build import Unknown, check_name
-from holdfast.experiments.differences import decided, described, differences
+from holdfast.experiments.differences import between_rows, decided, described, differences, joined
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Recipe, Size, load_recipe
 from holdfast.experiments.results import Result, ResultStore
@@ -26,6 +26,9 @@ BETTER: dict[str, Literal["more", "less"]] = {
     "forgetting": "less",
     "long_term_remembering": "less",
 }
+TUNING = (
+    "Tuning runs are those of the row's method on the benchmark's tasks for tuning, whatever row and settings they had."
+)
 ANOTHER_MACHINE = "timed on another machine than the paper's RTX 3090 Ti"
 
 
@@ -44,6 +47,9 @@ class PaperTable(BaseModel):
     milliseconds: dict[str, str] = Field(default_factory=dict)
     megabytes: dict[str, str] = Field(default_factory=dict)
     departure: str = ""
+    departures: dict[str, str] = Field(default_factory=dict)
+    note: str = ""
+    literal: dict[str, str] = Field(default_factory=dict)
     rows: list[list[str]]
 
     @property
@@ -105,18 +111,68 @@ def make_table(paper: PaperTable, runs: list[Run], size: Size) -> Table:
     """A table of the paper with the numbers of `runs` beside; see `Source.best_runs` for which of them."""
     sources = {name: Source.load(name, size) for name in paper.recipes}
     measures = [_measure(paper, title) for title in paper.titles]
+    n_tuning = _tuning_runs(paper, sources, runs)
     rows = [
-        Row(label, name, _cells(paper, measures, sources, name, runs, printed), is_bound=name in paper.bounds)
+        Row(
+            label,
+            name,
+            _cells(paper, measures, sources, name, runs, printed),
+            is_bound=name in paper.bounds,
+            is_again=name in paper.literal,
+            n_tuning=n_tuning(name),
+        )
         for label, name, *printed in all_rows(paper, sources)
     ]
     notes = [note for source in sources.values() for note in source.size_notes(size)]
+    notes += _seeds_note(rows, sources)
     if paper.departure:
         notes.append(f"Not the paper's setup: {paper.departure}.")
+    if paper.note:
+        notes.append(f"Not as in the paper: {paper.note}.")
     notes += dict.fromkeys(
         f"† {row.label}: {', '.join(cell.departures)}." for row in rows for cell in row.cells if cell.departures
     )
+    below = _unlike(rows) if paper.recipe else []
+    below += [f"{row.label} departs: {paper.departures[row.name]}" for row in rows if row.name in paper.departures]
+    if any(row.n_tuning is not None for row in rows):
+        below.append(TUNING)
     columns = tuple(measure.column for measure in measures)
-    return with_best(Table(paper.id, paper.title, paper.named, columns, tuple(rows), tuple(notes)))
+    return with_best(Table(paper.id, paper.title, paper.named, columns, tuple(rows), tuple(notes), tuple(below)))
+
+
+def _unlike(rows: list[Row]) -> list[str]:
+    """What differs between the settings of the rows that were run."""
+    runs = {row.label: [run for cell in row.cells for run in cell.runs] for row in rows}
+    return between_rows({label: [found[0].result.experiment] for label, found in runs.items() if found})
+
+
+def _seeds_note(rows: list[Row], sources: dict[str, Source]) -> list[str]:
+    """How many seeds the rows have, where some have fewer than in full."""
+    counts = {len(cell.values) for row in rows for cell in row.cells if cell.values}
+    full = max((source.full.seeds for source in sources.values()), key=len)
+    if not counts or min(counts) == len(full):
+        return []
+    few = str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+    are = "seed" if few == "1" else "seeds"
+    return [f"Rows have {few} {are}, as their last columns say, where in full they have {len(full)}: {_listed(full)}."]
+
+
+def _tuning_runs(paper: PaperTable, sources: dict[str, Source], runs: list[Run]) -> Callable[[str], int | None]:
+    """By row, how many runs on tasks for tuning its method had; None if no such run is there at all."""
+    benchmarks = {recipe.name for source in sources.values() for recipe in (source.full, source.sized)}
+    tuning = [run.result.experiment for run in runs if joined(run.result.experiment).options.get("tasks") == "tuning"]
+    here = [experiment for experiment in tuning if experiment.benchmark in benchmarks]
+
+    def count(row: str) -> int | None:
+        if not tuning:
+            return None
+        if row in paper.literal.values():  # whose values no run has decided
+            return sum(experiment.row == row for experiment in here)
+        found = (experiment_of(recipe, row) for source in sources.values() for recipe in (source.sized, source.full))
+        methods = {experiment.method.name for experiment in found if experiment is not None}
+        return sum(experiment.method.name in methods for experiment in here)
+
+    return count
 
 
 def missing_experiments(paper: PaperTable, runs: list[Run], size: Size) -> list[Experiment]:
@@ -226,8 +282,6 @@ class Source:
             change if len(rows) == n_rows else f"{change} ({', '.join(rows)})"
             for change, rows in rows_by_change.items()
         ]
-        if self.sized.seeds != self.full.seeds:
-            changes.append(f"seeds {_listed(self.sized.seeds)} instead of {_listed(self.full.seeds)}")
         return [f"{self.full.name} in size {size}: {'; '.join(changes)}."] if changes else []
 
 
@@ -252,10 +306,20 @@ def _of_stream(settings: dict[str, str]) -> dict[str, str]:
 
 
 def all_rows(paper: PaperTable, sources: dict[str, Source]) -> list[list[str]]:
-    """The paper's rows, then those of our recipe that it has not; in a table over several recipes, only the paper's."""
-    known = {name for _, name, *_ in paper.rows}
+    """The paper's rows, then those of our recipe that it has not; in a table over several recipes, only the paper's.
+
+    A row with values of our own stands below the one that has the paper's.
+    """
+    rows = []
+    for label, name, *printed in paper.rows:
+        if name in paper.literal:
+            method = label.removesuffix(" (Ours)")
+            rows.append([f"{method}, the paper's values", paper.literal[name], *printed])
+            label = f"{method}, as tuned here"
+        rows.append([label, name, *printed])
+    known = {name for _, name, *_ in rows}
     ours = sources[paper.recipe].rows if paper.recipe else []
-    return paper.rows + [[name, name, *["-"] * len(paper.columns)] for name in ours if name not in known]
+    return rows + [[name, name, *["-"] * len(paper.columns)] for name in ours if name not in known]
 
 
 def _cells(
@@ -268,21 +332,21 @@ def _cells(
 ) -> tuple[Cell, ...]:
     found = {name: source.best_runs(row, runs) for name, source in sources.items()}
     printed = [*printed, *["-"] * len(paper.megabytes)]
+    reasons = [reason for reason in (paper.departure, paper.departures.get(row)) if reason]
     return tuple(
-        _cell(measure, sources.get(measure.recipe), row, found.get(measure.recipe, []), text, paper.departure)
+        _cell(measure, sources.get(measure.recipe), row, found.get(measure.recipe, []), text, reasons)
         for measure, text in zip(measures, printed, strict=True)
     )
 
 
-def _cell(measure: _Measure, source: Source | None, row: str, found: list[Run], text: str, departure: str) -> Cell:
+def _cell(measure: _Measure, source: Source | None, row: str, found: list[Run], text: str, reasons: list[str]) -> Cell:
     """A column's value of the runs that were found for the row, beside the `text` that the paper prints."""
     printed = parse_printed(text)
     paper_text = "" if printed or text == "-" else text
     by_seed = {run.seed: value for run in found if (value := measure.value(run.result)) is not None}
     if not by_seed or source is None:
         return Cell({}, paper=printed, paper_text=paper_text)
-    reasons = [departure] if departure else []
-    reasons += [*measure.reasons, *departures(source.full, row, found[0])]
+    reasons = [*reasons, *measure.reasons, *departures(source.full, row, found[0])]
     return Cell(
         values=by_seed,
         runs=tuple(run for run in found if run.seed in by_seed),

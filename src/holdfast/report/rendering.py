@@ -39,13 +39,17 @@ Field = tuple[Piece, ...]
 
 @dataclass(frozen=True)
 class Grid:
-    """What is left to draw: fields under a header, with notes to be read first; `alignment` is as LaTeX's 'lrr'."""
+    """What is left to draw: fields under a header, with notes to be read first and others below.
+
+    `alignment` is as LaTeX's 'lrr'.
+    """
 
     title: str
     notes: tuple[str, ...]
     alignment: str
     header: list[str]
     lines: list[list[Field]]
+    below: tuple[str, ...] = ()
 
 
 def numbers(table: Table) -> Grid:
@@ -64,8 +68,10 @@ def numbers(table: Table) -> Grid:
         line: list[Field] = [(Piece(row.label),)]
         for column, cell in zip(table.columns, row.cells, strict=True):
             line += _fields(column, cell)
-        lines.append([*line, (Piece(_n_seeds(row)),)])
-    return Grid(f"{table.id}: {table.title}", table.notes, f"{alignment}r", [*header, "seeds"], lines)
+        lines.append([*line, *_counts(row)])
+    counts = ["seeds", "tuning runs"][: len(_counts(table.rows[0]))] if table.rows else ["seeds"]
+    alignment += "r" * len(counts)
+    return Grid(f"{table.id}: {table.title}", table.notes, alignment, [*header, *counts], lines, table.below)
 
 
 def ours(table: Table) -> Grid:
@@ -114,7 +120,8 @@ def terminal(grid: Grid) -> RenderableType:
     for line in grid.lines:
         table.add_row(*(_rich(field) for field in line))
     notes = [Text(note) for note in grid.notes]
-    return Group(Text(grid.title, style="italic"), *notes, table if grid.lines else "")
+    below = [Text(line) for line in grid.below]
+    return Group(Text(grid.title, style="italic"), *notes, table if grid.lines else "", *below)
 
 
 def markdown(grid: Grid, base: Path) -> str:
@@ -122,7 +129,8 @@ def markdown(grid: Grid, base: Path) -> str:
     notes = "\n".join(f"- {note}" for note in grid.notes)
     lines = [[" ".join(_markdown(piece, base) for piece in field) for field in line] for line in grid.lines]
     table = markdown_rows((grid.header, lines), grid.alignment) if lines else ""
-    return "\n\n".join(part for part in (notes, table) if part)
+    below = "\n".join(f"- {line}" for line in grid.below)
+    return "\n\n".join(part for part in (notes, table, below) if part)
 
 
 def latex(grid: Grid, base: Path) -> str:
@@ -145,6 +153,7 @@ def latex(grid: Grid, base: Path) -> str:
             *lines,
             r"\bottomrule",
             r"\end{tabular}",
+            *(rf"\par\footnotesize {escape_latex(line)}" for line in grid.below),
             r"\end{table}",
         ]
     )
@@ -177,6 +186,7 @@ def as_html(grid: Grid, base: Path) -> str:
             *body,
             "</tbody>",
             "</table>",
+            *(f"<p>{html.escape(line)}</p>" for line in grid.below),
             "</section>",
         ]
     )
@@ -242,6 +252,12 @@ def escape_latex(text: str) -> str:
     """The text with all that means something to LaTeX written out."""
     tilde = "H\u0303"  # two characters, the second put above the first
     return r"$\tilde{H}$".join("".join(LATEX.get(letter, letter) for letter in part) for part in text.split(tilde))
+
+
+def _counts(row: Row) -> list[Field]:
+    """How many seeds the row has and, where that is known, how many tuning runs."""
+    counts = [_n_seeds(row)] if row.n_tuning is None else [_n_seeds(row), str(row.n_tuning or "none")]
+    return [(Piece(count),) for count in counts]
 
 
 def _n_seeds(row: Row) -> str:

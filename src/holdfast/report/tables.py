@@ -123,11 +123,13 @@ class Row:
     name: str  # in our recipe
     cells: tuple[Cell, ...]
     is_bound: bool = False  # competes with no one
+    is_again: bool = False  # the paper's numbers stand in the row above, too
+    n_tuning: int | None = None  # runs on tasks for tuning that its method had
 
 
 @dataclass(frozen=True)
 class Table:
-    """What is shown, and `notes` on how it came about, to be read first."""
+    """What is shown; `notes` on how it came about are to be read first, what stands `below` last."""
 
     id: str
     title: str
@@ -135,6 +137,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
 
 
 def parse_printed(text: str) -> Printed | None:

@@ -158,6 +158,7 @@ def read_awa1_features(root: Path) -> Vectors:
     if not path.is_file():
         raise MissingData(
             f"no {path.name} in {root}: no publisher offers it, so copy it there, "
+            "convert the publisher's descriptors with 'holdfast data convert awa1_features', "
             "or give the folder that holds it with --data or HOLDFAST_DATA"
         )
     expected = ("features", "labels", "is_train")

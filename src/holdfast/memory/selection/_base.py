@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar
 
-from holdfast.core.batch import Batch
+from holdfast.core.batch import NO_TASK, Batch
+from holdfast.core.classes import MAX_TASKS
 from holdfast.core.model import Model
 from holdfast.core.state import Stateful
 from holdfast.memory.storage import Memory
@@ -15,9 +18,14 @@ Key = tuple[int, int]  # task and class: the ten digits of one permutation are n
 class Selection(Stateful):
     """Decides which samples of the stream memory keeps; all its randomness comes from `memory.rng`."""
 
+    extras: ClassVar[frozenset[str]] = frozenset()  # what this policy keeps beside samples
+
     def with_extras(self, batch: Batch, model: Model) -> Batch:
         """The samples with what this policy wants to find again beside them, if anything."""
         return batch
+
+    def check(self, memory: Memory, model: Model) -> None:
+        """Raise ValueError if this state, read from a file, is not one of what is stored in `memory`."""
 
     def bytes_beside(self, batch: Batch) -> int:
         """Bytes that this policy keeps for each slot outside of memory, which a budget in bytes has to include.
@@ -43,6 +51,18 @@ def slots_by_key(memory: Memory) -> dict[Key, list[int]]:
     for slot, key in enumerate(keys_of(memory)):
         found.setdefault(key, []).append(slot)
     return found
+
+
+def check_slots(saved: dict[Key, list[int]], memory: Memory) -> None:
+    """Raise ValueError unless these are the slots that each class of each task has, in any order."""
+    if {key: sorted(slots) for key, slots in saved.items() if slots} != slots_by_key(memory):
+        raise ValueError("the saved slots of each class are not those of the samples in memory")
+
+
+def check_keys(keys: Iterable[Key], model: Model) -> None:
+    """Raise ValueError unless the model has room for the classes, and the tasks can be tasks."""
+    if not all(0 <= y < model.head.n_classes and NO_TASK <= task < MAX_TASKS for task, y in keys):
+        raise ValueError(f"a class that is kept is not one of the {model.head.n_classes} that there are")
 
 
 def place(memory: Memory, batch: Batch, sample_by_slot: dict[int, int]) -> None:

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
-from holdfast.memory.selection._base import Key, Selection, keys_of, place, slots_by_key
+from holdfast.core.state import Count, check_tensor
+from holdfast.memory.selection._base import Key, Selection, check_keys, check_slots, keys_of, place, slots_by_key
 from holdfast.memory.storage import Memory
 
 FEATURE, OWNER = "feature", "centroid"  # what is kept beside a sample
@@ -39,6 +41,7 @@ class Centroid(Selection):
     """
 
     derived: ClassVar[frozenset[str]] = frozenset({"_reach", "_changes"})
+    extras: ClassVar[frozenset[str]] = frozenset({FEATURE, OWNER})
 
     epsilon: float = 8.0
     per_class: int | None = None
@@ -48,13 +51,13 @@ class Centroid(Selection):
 
     # By task and class: centroids, in the first rows of (≥ k, d), and N, the samples that each has seen.
     centres: dict[Key, Tensor] = field(default_factory=dict, init=False)
-    counts: dict[Key, list[int]] = field(default_factory=dict, init=False)
+    counts: dict[Key, list[Count]] = field(default_factory=dict, init=False)
     # Samples seen, their mean, and the sum of their squared distances to it.
-    seen: dict[Key, int] = field(default_factory=dict, init=False)
+    seen: dict[Key, Count] = field(default_factory=dict, init=False)
     means: dict[Key, Tensor] = field(default_factory=dict, init=False)
-    squares: dict[Key, float] = field(default_factory=dict, init=False)
+    squares: dict[Key, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = field(default_factory=dict, init=False)
     slots_by_key: dict[Key, list[int]] = field(default_factory=dict, init=False)
-    rearranged: int = field(default_factory=int, init=False)  # of memory, when last seen
+    rearranged: Count = field(default_factory=int, init=False)  # of memory, when last seen
     # No member of a centroid is farther from it than this; what comes from farther away is turned away by it alone.
     _reach: dict[Key, dict[int, float]] = field(default_factory=dict, init=False)
     _changes: int = field(default_factory=int, init=False)  # of memory not made here, when last seen
@@ -65,6 +68,32 @@ class Centroid(Selection):
         for name, value in (("per_class", self.per_class), ("max_centroids", self.max_centroids)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}: give 1 or more")
+
+    def check(self, memory: Memory, model: Model) -> None:
+        n_features = model.head.weight.shape[1]
+        check_keys(self.counts, model)
+        keys = set(self.counts)
+        if not set(self.centres) == set(self.seen) == keys >= set(self.means) | set(self.squares):
+            raise ValueError("the saved centroids are not those of the classes seen")
+        for key, counts in self.counts.items():
+            check_tensor(self.centres[key], like=torch.zeros(0, n_features), name="a table of centroids")
+            if not 0 < len(counts) <= len(self.centres[key]) or 0 in counts or not self.seen[key]:
+                raise ValueError(f"the centroids of class {key[1]} have seen {counts[:5]} samples")
+        for mean in self.means.values():
+            check_tensor(mean, like=torch.zeros(n_features), name="the mean of a class")
+            if len(mean) != n_features:
+                raise ValueError(f"the mean of a class has {len(mean)} features, not {n_features}")
+        memory.require_extra(FEATURE, torch.float32, (n_features,))
+        owners = memory.require_extra(OWNER, torch.int64, ()).tolist()
+        stored = keys_of(memory)
+        if not set(stored) <= keys:
+            raise ValueError("a class is in memory, but has no centroids")
+        if not all(0 <= i < len(self.counts[key]) for key, i in zip(stored, owners, strict=True)):
+            raise ValueError("a sample in memory belongs to a centroid that is not there")
+        if memory.rearranged == self.rearranged:
+            check_slots(self.slots_by_key, memory)
+            if set(self.slots_by_key) != keys:
+                raise ValueError("the saved slots are not those of the classes with centroids")
 
     def with_extras(self, batch: Batch, model: Model) -> Batch:
         """Beside each sample its features, by the model that has just learned it, and room for its centroid."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -32,6 +33,8 @@ class GradientDiversity(Selection):
         reference_size: samples in each of them.
     """
 
+    extras: ClassVar[frozenset[str]] = frozenset({SIMILARITY})
+
     n_references: int = 10
     reference_size: int = 10
 
@@ -39,6 +42,10 @@ class GradientDiversity(Selection):
         for name in ("n_references", "reference_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: give 1 or more")
+
+    def check(self, memory: Memory, model: Model) -> None:
+        if bool((memory.require_extra(SIMILARITY, torch.float32, ()).abs() > 1).any()):
+            raise ValueError("a similarity in memory is no cosine")
 
     def with_extras(self, batch: Batch, model: Model) -> Batch:
         """Beside each sample room for its similarity."""

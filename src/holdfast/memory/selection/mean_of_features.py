@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -9,7 +10,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
-from holdfast.memory.selection._base import Key, Selection, keys_of, place, slots_by_key
+from holdfast.core.state import Count, check_tensor
+from holdfast.memory.selection._base import Key, Selection, check_keys, check_slots, keys_of, place, slots_by_key
 from holdfast.memory.storage import Memory
 
 FEATURE = "feature"  # what is kept beside a sample
@@ -28,17 +30,34 @@ class MeanOfFeatures(Selection):
         per_class: slots of each class; without it, classes share the memory equally, anew with each class.
     """
 
+    extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
+
     per_class: int | None = None
 
     # By task and class: samples seen, and the mean of their un-normalised features.
-    seen: dict[Key, int] = field(default_factory=dict, init=False)
+    seen: dict[Key, Count] = field(default_factory=dict, init=False)
     means: dict[Key, Tensor] = field(default_factory=dict, init=False)
     slots_by_key: dict[Key, list[int]] = field(default_factory=dict, init=False)
-    rearranged: int = field(default_factory=int, init=False)  # of memory, when last seen
+    rearranged: Count = field(default_factory=int, init=False)  # of memory, when last seen
 
     def __post_init__(self) -> None:
         if self.per_class is not None and self.per_class < 1:
             raise ValueError(f"per_class is {self.per_class}: give 1 or more")
+
+    def check(self, memory: Memory, model: Model) -> None:
+        check_keys(self.seen, model)
+        n_features = model.head.weight.shape[1]
+        if self.seen.keys() != self.means.keys() or not set(self.slots_by_key) <= set(self.seen):
+            raise ValueError("the saved means are not those of the classes seen")
+        if 0 in self.seen.values() or not set(keys_of(memory)) <= set(self.seen):
+            raise ValueError("a class is in memory, but was never seen")
+        for mean in self.means.values():
+            check_tensor(mean, like=torch.zeros(n_features), name="the mean of a class")
+            if len(mean) != n_features:
+                raise ValueError(f"the mean of a class has {len(mean)} features, not {n_features}")
+        memory.require_extra(FEATURE, torch.float32, (n_features,))
+        if memory.rearranged == self.rearranged:
+            check_slots(self.slots_by_key, memory)
 
     def with_extras(self, batch: Batch, model: Model) -> Batch:
         """Beside each sample its features, by the model that has just learned it."""

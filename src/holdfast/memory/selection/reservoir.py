@@ -6,6 +6,7 @@ import torch
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
+from holdfast.core.state import Count
 from holdfast.memory.selection._base import Selection, place
 from holdfast.memory.storage import Memory
 
@@ -14,7 +15,7 @@ from holdfast.memory.storage import Memory
 class Reservoir(Selection):
     """Every sample of the stream is equally likely to be in memory (Vitter, ACM TOMS 1985)."""
 
-    offered: int = field(default_factory=int, init=False)  # samples shown to this policy so far
+    offered: Count = field(default_factory=int, init=False)  # samples shown to this policy so far
 
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
         uniform = torch.rand(len(batch), generator=memory.rng, dtype=torch.float64).tolist()

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
-from holdfast.memory.selection._base import Key, Selection, keys_of, place, slots_by_key
+from holdfast.core.state import Count
+from holdfast.memory.selection._base import Key, Selection, check_keys, check_slots, keys_of, place, slots_by_key
 from holdfast.memory.storage import Memory
 
 
@@ -19,11 +20,16 @@ class Ring(Selection):
 
     per_class: int | None = None
     slots_by_key: dict[Key, list[int]] = field(default_factory=dict, init=False)  # oldest first
-    rearranged: int = field(default_factory=int, init=False)  # of memory, when last seen
+    rearranged: Count = field(default_factory=int, init=False)  # of memory, when last seen
 
     def __post_init__(self) -> None:
         if self.per_class is not None and self.per_class < 1:
             raise ValueError(f"a ring of {self.per_class} samples a class holds nothing: give 1 or more")
+
+    def check(self, memory: Memory, model: Model) -> None:
+        check_keys(self.slots_by_key, model)
+        if memory.rearranged == self.rearranged:
+            check_slots(self.slots_by_key, memory)
 
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
         if memory.rearranged != self.rearranged:

@@ -1,0 +1,62 @@
+"""JSON of a stored file, which may be a stranger's: read within bounds, or refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from holdfast.streams._untrusted import read_at_most
+
+MAX_BYTES = 256 * 2**20  # of a file; the largest packed one has some megabytes
+MAX_DEPTH = 32
+MAX_TEXT = 10_000  # characters of one text
+MAX_NUMBER = 2**63 - 1  # a whole number, in either direction
+
+
+def read_text(path: Path) -> str:
+    """The text of a file: a regular one, in UTF-8, of no more than MAX_BYTES; ValueError or OSError naming it.
+
+    Example:
+        >>> text = read_text(Path("runs/split_digits/er/1234-0123456789/result.json"))  # doctest: +SKIP
+    """
+    try:
+        return read_at_most(path, MAX_BYTES).decode("utf-8")
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def parse(text: str) -> Any:
+    """What JSON `text` holds; ValueError if it is none, too deep, or has numbers or texts that nobody stores.
+
+    Example:
+        >>> parse('{"n_steps": 5}')
+        {'n_steps': 5}
+    """
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels") from None
+    _check(content, depth=0)
+    return content
+
+
+def _check(value: Any, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check(key, depth + 1)
+            _check(item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check(item, depth + 1)
+    elif isinstance(value, str):
+        if len(value) > MAX_TEXT:
+            raise ValueError(f"it has a text of {len(value):,} characters, expected at most {MAX_TEXT:,}")
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise ValueError("it has half a character, which is no text")
+    elif isinstance(value, int) and abs(value) > MAX_NUMBER:
+        digits = math.ceil(abs(value).bit_length() * math.log10(2))
+        raise ValueError(f"it has a number of {digits} digits")

@@ -31,5 +31,5 @@ def test_images_are_flattened():
 
 @pytest.mark.parametrize("hidden", [(), (4, 0), (-1,)])
 def test_layers_without_units_are_refused(hidden: tuple[int, ...]):
-    with pytest.raises(ValueError, match="one or more hidden layers of one or more units"):
+    with pytest.raises(ValueError, match="hidden layers of 1 to 1,048,576 units"):
         Mlp((4,), hidden=hidden)

@@ -182,6 +182,47 @@ def test_it_learns_images_one_by_one_through_batch_normalisation() -> None:
     assert learner.scores(x).isfinite().all()
 
 
+def images_learned(precision: str = "float32", width: int = 8) -> tuple[Learner, torch.Tensor]:
+    """A learner of MER that has seen a few images, and others to predict."""
+    backbone = {"name": "reduced_resnet18", "width": width, "precision": precision}
+    learner = Learner("mer", backbone=backbone, memory=10, lr=0.05, replay_size=2, n_classes=3)
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        learner.observe(torch.rand(4, 3, 16, 16, generator=rng), torch.randint(3, (4,), generator=rng))
+    return learner, torch.rand(5, 3, 16, 16, generator=rng)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 3e-2)])
+def test_each_sample_is_predicted_as_it_is_learned_in_a_batch_of_its_own(precision: str, tolerance: float) -> None:
+    learner, x = images_learned(precision)
+    slow = copy.deepcopy(learner.method.model)  # in training mode: its running averages change, so it is a copy
+    with torch.no_grad():
+        expected = torch.cat([slow.features(one[None]) for one in x])
+        torch.testing.assert_close(learner.features(x), expected, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(learner.scores(x), slow.head(expected), rtol=tolerance, atol=tolerance)
+    with_running_averages = slow.eval().features(x)
+    assert (with_running_averages - expected).abs().max() > 10 * tolerance
+
+
+def test_a_prediction_depends_on_no_other_sample_and_changes_nothing() -> None:
+    learner, x = images_learned()
+    before = copy.deepcopy(dict(learner.method.model.state_dict()))
+    together = learner.scores(x)
+    for i in range(len(x)):
+        torch.testing.assert_close(learner.scores(x[i : i + 1]), together[i : i + 1])
+    assert_same(dict(learner.method.model.state_dict()), before)
+    assert not any(module._forward_hooks for module in learner.method.model.modules())
+
+
+def test_a_frozen_backbone_predicts_as_it_learns_with_its_running_averages() -> None:
+    backbone = {"name": "reduced_resnet18", "width": 8, "frozen": True}
+    mer, er = (Learner(name, backbone=backbone, n_classes=2) for name in ("mer", "er"))
+    x = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    for learner in (mer, er):
+        learner.observe(x, [0, 1])
+    assert torch.equal(mer.features(x), er.features(x))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

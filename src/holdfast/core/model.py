@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from holdfast.core.batch import Batch
 from holdfast.core.classes import SeenClasses, Setting
@@ -78,9 +79,14 @@ class Model(nn.Module):
         scale, mean: an input first becomes x * scale - mean, so that memory can keep raw bytes; without a scale bytes
             are brought to 0…1 and floats left. A backbone that has `pixels` says both itself.
         seed: for the rows of the head.
+
+    Attributes:
+        learns_single_samples: True if the method learns one sample at a time. Batch normalisation then normalises
+            each sample by its own statistics when predicting, as it does when learning.
     """
 
     mean: Tensor
+    learns_single_samples: bool = False
 
     def __init__(
         self,
@@ -198,8 +204,11 @@ def keeping_statistics(model: Model) -> Iterator[None]:
 
 @contextmanager
 def predicting(model: nn.Module) -> Iterator[None]:
-    """Inside, the model neither keeps gradients nor changes its batch statistics."""
+    """Context manager: inside, the model neither keeps gradients nor changes its batch statistics."""
     was_training = [module for module in model.modules() if module.training]
+    hooks = []
+    if isinstance(model, Model) and model.learns_single_samples:
+        hooks = [m.register_forward_hook(_normalised_alone) for m in was_training if isinstance(m, _BatchNorm)]
     model.eval()
     try:
         with torch.no_grad():
@@ -207,3 +216,16 @@ def predicting(model: nn.Module) -> Iterator[None]:
     finally:
         for module in was_training:
             module.training = True
+        for hook in hooks:
+            hook.remove()
+
+
+def _normalised_alone(norm: _BatchNorm, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+    """Replace the output of batch normalisation by that of a batch of one, for each sample (n, channels, …).
+
+    One value a channel has no variance: there the running averages are used, as when learning.
+    """
+    (x,) = inputs
+    if math.prod(x.shape[2:]) == 1:
+        return output
+    return F.instance_norm(x, weight=norm.weight, bias=norm.bias, use_input_stats=True, eps=norm.eps)

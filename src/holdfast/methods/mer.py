@@ -21,6 +21,9 @@ class MER(ReplayMethod):
     The authors take ten batches and keep 0.03 of each; one of which 0.3 is kept leads about as far for a tenth of the
     time, so that is what is done unless told otherwise.
 
+    Batch normalisation sees single samples when learning. So it normalises each sample by its own statistics when
+    predicting too: its running averages belong to other numbers than the weights have learned with.
+
     Args:
         n_batches: s, batches learned with each new sample; each holds it and `replay_size` samples drawn anew.
         within_batch_rate: β, how much of the way that a batch has led is kept.
@@ -39,6 +42,7 @@ class MER(ReplayMethod):
             rate = getattr(self, name)
             if not 0 < rate <= 1:
                 raise ValueError(f"{name} is {rate}: give a number above 0 and up to 1")
+        self.model.learns_single_samples = True
 
     def observe(self, batch: Batch) -> float:
         """Learn a batch; gives the mean loss of its samples, each before the last batch that it was learned in."""

@@ -17,7 +17,8 @@ from holdfast.memory.selection._base import Key, Selection, check_keys, check_sl
 from holdfast.memory.storage import Memory
 
 FEATURE, OWNER = "feature", "centroid"  # what is kept beside a sample
-ROUNDING = 1.001  # two lengths that are further apart than this are so however they were worked out
+ROUNDING = 1.001  # a length that exceeds another by this factor is the longer one, however both were worked out
+TIE = 1e-5  # numbers that differ by less than this part count as equal: rounding would decide between them
 Array = NDArray[Any]
 
 
@@ -26,9 +27,16 @@ class Centroid(Selection):
     """COS: the samples nearest to the centroids that each class forms while it streams by (Algorithm 1).
 
     Each class of each task has centroids in the space of un-normalised features. A sample farther than `epsilon`
-    from all of them opens a new one; otherwise it moves the nearest, a running mean. It then enters memory with the
-    probability N_i / Σ N_j of its centroid, and if its class is over its share, the member of that centroid that is
-    farthest from it leaves.
+    from all of them opens a new one; otherwise it moves the nearest, a running mean. The sample then enters memory
+    with the probability p(i) = N_i / Σ N_j of its centroid. If its class is over its share, the member of that centroid
+    that is farthest from it leaves.
+
+    A centroid without a member gets one with the probability k p(i), which is its part of the k slots of the class. The
+    class gives up the farthest member of the centroid that exceeds its part most. Where every sample opens a centroid
+    of its own, memory is therefore a uniform sample of the class (a reservoir).
+
+    `memory.rng` breaks every tie: of nearest centroids, of farthest members, of centroids that exceed their parts
+    equally, and of largest classes. The generator is used for a tie only, and is saved with the memory.
 
     Args:
         epsilon: ε, in units of the features, or of the class's spread if `relative`.
@@ -124,20 +132,25 @@ class Centroid(Selection):
             f = features[row]
             self.counts.setdefault(key, [])
             share = self.share(memory)
-            i, distance = self._assign(key, f, self._most_centroids(memory))
+            i, distance = self._assign(key, f, self._most_centroids(memory), memory.rng)
             owner_by_row[row] = i
             slots = self.slots_by_key.setdefault(key, [])
-            drawn = uniform[row] < self.counts[key][i] / self.seen[key]
+            members = np.array(slots, np.int64)
+            members = members[owners.take(members) == i]
+            probability = self.counts[key][i] / self.seen[key] * (1 if len(members) else share)
+            drawn = uniform[row] < probability
             if not drawn and not (self.fill_first and len(slots) < share):
                 continue
             slot: int | None
-            if len(slots) >= share:
-                slot = self._victim(key, i, f, distance, stored, owners)
+            if len(slots) >= share and len(members):
+                slot = self._victim(key, i, f, distance, members, stored, memory.rng)
+            elif len(slots) >= share:  # the paper is silent on a centroid without a member
+                slot = self._surplus(key, stored, owners, memory.rng)
             elif n_filled < memory.capacity:
                 slot, n_filled = n_filled, n_filled + 1
                 slots.append(slot)
             else:  # a new class in a full memory: the largest gives a slot up
-                slot = self._taken_from_the_largest(stored, owners)
+                slot = self._taken_from_the_largest(stored, owners, memory.rng)
                 slots.append(slot)
             if slot is not None:
                 sample_by_slot[slot] = row
@@ -171,10 +184,11 @@ class Centroid(Selection):
             return self.max_centroids
         return min(self._equal_part(memory), self.max_centroids or memory.capacity)
 
-    def _assign(self, key: Key, f: Array, most: int | None) -> tuple[int, float]:
-        """The centroid of a sample with features f (d,), moved for it, or opened if the class has not `most` yet.
+    def _assign(self, key: Key, f: Array, most: int | None, rng: torch.Generator) -> tuple[int, float]:
+        """Find the centroid of a sample with features f (d,), moved for it, or opened if the class has not `most` yet.
 
-        And how far the sample is from it then.
+        Returns:
+            The number of the centroid, and the distance of the sample from it.
         """
         counts = self.counts[key]
         self.seen[key] = self.seen.get(key, 0) + 1
@@ -182,10 +196,10 @@ class Centroid(Selection):
         if counts:
             centres: Array = self.centres[key].numpy()
             squares = _squares(centres[: len(counts)] - f)
-            i = int(squares.argmin())
-            distance = math.sqrt(squares[i])
-            if distance <= epsilon or (most is not None and len(counts) >= most):
-                n = counts[i] + 1
+            smallest = squares.min()
+            if math.sqrt(smallest) <= epsilon or (most is not None and len(counts) >= most):
+                i = _one_of((squares <= (1 + TIE) ** 2 * smallest).nonzero()[0], rng)
+                distance, n = math.sqrt(squares[i]), counts[i] + 1
                 centres[i] = (counts[i] * centres[i] + f) / n
                 counts[i] = n
                 if i in (reach := self._reach.get(key, {})):
@@ -213,49 +227,48 @@ class Centroid(Selection):
         self.squares[key] = self.squares.get(key, 0.0) + float(step @ (f - mean))
         return float((self.squares[key] / self.seen[key]) ** 0.5)
 
-    def _surplus(self, key: Key, stored: Array, owners: Array) -> int:
-        """The slot of a class that is farthest from the centroid with most members beyond its part N_i / Σ N_j."""
-        slots = np.array(self.slots_by_key[key])
+    def _surplus(self, key: Key, stored: Array, owners: Array, rng: torch.Generator) -> int:
+        """Find the slot that a class gives up: the farthest member of the centroid that exceeds its part most.
+
+        The part of centroid i is k N_i / Σ N_j of the k slots that the class has.
+        """
+        slots = np.array(sorted(self.slots_by_key[key]))
         n_seen = np.array(self.counts[key])
         members = np.bincount(owners[slots], minlength=len(n_seen))
-        beyond = np.where(members > 0, members - len(slots) * n_seen / n_seen.sum(), -np.inf)
-        i = int(beyond.argmax())
+        beyond = np.where(members > 0, members - len(slots) * (n_seen / n_seen.sum()), -np.inf)
+        i = _one_of((beyond >= beyond.max() - TIE).nonzero()[0], rng)
         rivals = slots[owners[slots] == i]
-        return int(rivals[_norms(stored[rivals] - self.centres[key].numpy()[i]).argmax()])
+        distances = _norms(stored[rivals] - self.centres[key].numpy()[i])
+        self._reach.pop(key, None)  # the centroid may be left without a member, and with room for any
+        return int(rivals[_farthest(distances, rng)])
 
-    def _victim(self, key: Key, i: int, f: Array, distance: float, stored: Array, owners: Array) -> int | None:
-        """The slot of the member of centroid i that is farthest from it; None if that is the newcomer f itself.
+    def _victim(
+        self, key: Key, i: int, f: Array, distance: float, members: Array, stored: Array, rng: torch.Generator
+    ) -> int | None:
+        """Find the slot of the member of centroid i that is farthest from it; None if that is the newcomer f itself.
 
         Args:
             distance: of the newcomer from its centroid.
+            members: (k,) slots of the centroid's members, at least one.
         """
         reach = self._reach.setdefault(key, {})
         if distance > ROUNDING * reach.get(i, math.inf):
             return None
-        rivals = np.array(self.slots_by_key[key])
-        if len(self.counts[key]) > 1:
-            rivals = rivals[owners.take(rivals) == i]
-        if not len(rivals):  # a centroid without a member would never get one: the whole class is looked at
-            return self._farthest(key, stored, owners)
+        members.sort()
         centre: Array = self.centres[key].numpy()[i]
-        offsets = stored.take(rivals, axis=0)
+        offsets = stored.take(members, axis=0)
         offsets -= centre
-        distances = _norms(offsets)
-        farthest = distances.argmax()
-        reach[i] = float(distances[farthest])
-        return int(rivals[farthest]) if _norms(f - centre) < distances[farthest] else None
+        distances = np.append(_norms(offsets), _norms(f - centre))
+        reach[i] = float(distances[:-1].max())
+        farthest = _farthest(distances, rng)
+        return int(members[farthest]) if farthest < len(members) else None
 
-    def _farthest(self, key: Key, stored: Array, owners: Array) -> int:
-        """The slot of a class whose stored features are farthest from their own centroid, to be given up."""
-        slots = self.slots_by_key[key]
-        centres: Array = self.centres[key].numpy()
-        self._reach.pop(key, None)  # a centroid may be left without a member, and the class with room for any
-        return slots[int(_norms(stored[slots] - centres[owners[slots]]).argmax())]
-
-    def _taken_from_the_largest(self, stored: Array, owners: Array) -> int:
-        largest = max(self.slots_by_key, key=lambda key: len(self.slots_by_key[key]))
-        slot = self._farthest(largest, stored, owners)
-        self.slots_by_key[largest].remove(slot)
+    def _taken_from_the_largest(self, stored: Array, owners: Array, rng: torch.Generator) -> int:
+        most = max(map(len, self.slots_by_key.values()))
+        largest = [key for key, slots in self.slots_by_key.items() if len(slots) == most]
+        key = largest[_one_of(np.arange(len(largest)), rng)]
+        slot = self._surplus(key, stored, owners, rng)
+        self.slots_by_key[key].remove(slot)
         return slot
 
     def _trim(self, memory: Memory) -> None:
@@ -269,11 +282,14 @@ class Centroid(Selection):
         for key in self.counts:
             while len(self.slots_by_key[key]) > share:
                 stored, owners = memory.column(FEATURE).cpu().numpy(), memory.column(OWNER).cpu().numpy()
-                memory.remove(self._surplus(key, stored, owners))
+                memory.remove(self._surplus(key, stored, owners, memory.rng))
                 self._look_again(memory)
 
     def _bring_centroids_down(self, memory: Memory) -> None:
-        """Leave every class no more centroids than it may have: those that have seen least join the nearest other."""
+        """Leave every class no more centroids than it may have: those that have seen least join the nearest other.
+
+        Of several that have seen equally few, some at random join.
+        """
         most = self._most_centroids(memory)
         for key, centres in self.centres.items():
             if most is None or len(centres) <= most:
@@ -282,7 +298,8 @@ class Centroid(Selection):
             if len(n) <= most:  # room for more that will not come
                 self.centres[key] = centres[:most].clone()
                 continue
-            kept = n.argsort(descending=True, stable=True)[:most].sort().values
+            shuffled = torch.randperm(len(n), generator=memory.rng)
+            kept = shuffled[n[shuffled].argsort(descending=True, stable=True)[:most]].sort().values
             joined = torch.cdist(centres[: len(n)], centres[kept]).argmin(dim=1)
             joined[kept] = torch.arange(most)  # also where two lie in one place
             summed = torch.zeros(most, centres.shape[1], dtype=torch.float64)
@@ -309,3 +326,13 @@ def _norms(rows: Array) -> Array:
     """(…) the length of each row (…, d)."""
     norms: Array = np.sqrt(_squares(rows))
     return norms
+
+
+def _one_of(candidates: Array, rng: torch.Generator) -> int:
+    """Draw one of the numbers (k,); a single one needs no draw."""
+    return int(candidates[0 if len(candidates) == 1 else int(torch.randint(len(candidates), (), generator=rng))])
+
+
+def _farthest(distances: Array, rng: torch.Generator) -> int:
+    """Find the place of the largest distance; draw among those that are equal up to rounding."""
+    return _one_of((distances >= (1 - TIE) * distances.max()).nonzero()[0], rng)

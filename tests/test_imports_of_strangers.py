@@ -16,9 +16,9 @@ import pytest
 from holdfast import build
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import ResultStore
+from tests.cli.test_cli import holdfast
 
 from .report import made_up
-from .test_cli import holdfast
 
 SOURCE = Path(build.__file__).parents[1]
 SMALL = ["--set", "stream.n_tasks=2", "--set", "stream.samples_per_task=20"]

@@ -22,20 +22,7 @@ ALLOWED = {
     "learner": {"saved", "build", "methods", "memory", "core"},
     "experiments": {"learner", "build", "methods", "memory", "streams", "core"},
     "report": {"experiments", "build"},
-    "_terminal": set(),
-    "_data_commands": {"streams", "_terminal"},
-    "_paper_command": {"_command_line", "_terminal", "_running", "_sweeping", "report", "experiments", "build"},
-    "_report_command": {"report", "experiments"},
-    "_remake_command": {"_command_line", "_running", "experiments"},
-    "_command_line": {"experiments", "build", "methods", "core", "_terminal"},
-    "_running": {"_command_line", "experiments"},
-    "_sweeping": {"_command_line", "experiments"},
-    "_sweep_command": {"_command_line", "_sweeping", "experiments"},
-    "cli": {
-        *("_command_line", "_data_commands", "_paper_command", "_remake_command", "_report_command", "_running"),
-        "_sweep_command",
-        *("experiments", "build", "holdfast"),
-    },
+    "cli": {"report", "experiments", "learner", "build", "methods", "memory", "streams", "core", "holdfast"},
     "__main__": {"cli"},
     "holdfast": {"learner"},  # __init__.py
 }

@@ -13,16 +13,11 @@ import torch
 import typer
 from rich.table import Table
 
-from holdfast import (
-    __version__,
-    _data_commands,
-    _paper_command,
-    _remake_command,
-    _report_command,
-    _sweep_command,
-    build,
-)
-from holdfast._command_line import (
+from holdfast import __version__, build
+from holdfast.build import FOLDERS, Kind, Unknown, check_name, find, names
+from holdfast.cli import data as data_command
+from holdfast.cli import paper, remake, report, sweep
+from holdfast.cli.options import (
     FAILURES,
     Changes,
     ContinueAnyway,
@@ -51,8 +46,7 @@ from holdfast._command_line import (
     sized_recipe,
     text_table,
 )
-from holdfast._running import run_all
-from holdfast.build import FOLDERS, Kind, Unknown, check_name, find, names
+from holdfast.cli.progress import run_all
 from holdfast.experiments.equivalent import read_equivalences
 from holdfast.experiments.protocol import by_protocol
 from holdfast.experiments.recipes import load_recipe, recipe_names
@@ -66,11 +60,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(_data_commands.app, name="data")
-app.command("sweep")(_sweep_command.sweep_command)
-app.command("paper")(_paper_command.paper_command)
-app.command("remake")(_remake_command.remake_command)
-app.command("report")(_report_command.report_command)
+app.add_typer(data_command.app, name="data")
+app.command("sweep")(sweep.sweep_command)
+app.command("paper")(paper.paper_command)
+app.command("remake")(remake.remake_command)
+app.command("report")(report.report_command)
 
 
 @app.command("run")

@@ -16,19 +16,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from holdfast import _sweeping
+from holdfast.cli import sweeping
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.record import RECORD
 from holdfast.experiments.results import Busy, ResultStore
 from holdfast.experiments.run import CHECKPOINT, Moment
 from holdfast.experiments.sweep import Job, SweepReport
+from tests.experiments.gated import Gated, at_gate, open_gate, wait_for
+from tests.experiments.test_run import toy_experiment
+from tests.experiments.test_sweep import assert_as_if_undisturbed
 
 from . import test_cli
-from .experiments.gated import Gated, at_gate, open_gate, wait_for
-from .experiments.test_run import toy_experiment
-from .experiments.test_sweep import assert_as_if_undisturbed
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 holdfast = test_cli.holdfast
 
@@ -91,7 +91,7 @@ def test_a_sweep_goes_on_beside_failed_runs_and_names_them_at_the_end(gate, hold
 def test_a_sweep_takes_all_rows_and_seeds_of_the_recipe_unless_told_otherwise(tmp_path, holdfast, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "holdfast._sweep_command.run_at_once",
+        "holdfast.cli.sweep.run_at_once",
         lambda experiments, *_, **__: asked.extend((e.row, e.seed) for e in experiments) or SweepReport([], [], 0),
     )
     (tmp_path / "mine.toml").write_text("""
@@ -190,11 +190,11 @@ def test_a_mistake_is_one_sentence_and_an_exit_code(arguments, code, message, ho
 def test_a_terminal_shows_a_table_of_what_runs_and_what_is_left(monkeypatch):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, color_system=None)
-    monkeypatch.setattr(_sweeping, "err", console)
+    monkeypatch.setattr(sweeping, "err", console)
     running, finished, waiting = (Job(toy_experiment(row="er", benchmark="toy", seed=seed)) for seed in (1, 2, 3))
     running.moment = Moment(task=1, n_tasks=3, step=600, n_steps=1800, loss=0.5, accuracy=0.875)
     finished.status = "finished"
-    with _sweeping._Watcher(quiet=False) as watcher:
+    with sweeping._Watcher(quiet=False) as watcher:
         watcher.said(finished, "finished")
         watcher.showed([running, finished, waiting], seconds_left=7230)
     shown = screen.getvalue()
@@ -207,4 +207,4 @@ def test_a_terminal_shows_a_table_of_what_runs_and_what_is_left(monkeypatch):
     ("seconds", "words"), [(3.4, "3 s"), (89, "89 s"), (150, "2 min"), (5340, "89 min"), (7260, "2 h 01 min")]
 )
 def test_a_duration_is_told_as_people_say_it(seconds, words):
-    assert _sweeping._duration(seconds) == words
+    assert sweeping._duration(seconds) == words

@@ -17,11 +17,11 @@ from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from holdfast._command_line import FAILURES, ContinueAnyway, Data, Device, OutFolder, SizeName, Threads
-from holdfast._running import run_all
-from holdfast._sweeping import run_at_once
-from holdfast._terminal import console, printable
 from holdfast.build import Unknown, check_name
+from holdfast.cli.options import FAILURES, ContinueAnyway, Data, Device, OutFolder, SizeName, Threads
+from holdfast.cli.printing import console, printable
+from holdfast.cli.progress import run_all
+from holdfast.cli.sweeping import run_at_once
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Size
 from holdfast.experiments.results import ResultStore, write_text

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from holdfast._command_line import err, out, stop_on_signal, text_table
+from holdfast.cli.options import err, out, stop_on_signal, text_table
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.ray_sweep import ray_sweep
 from holdfast.experiments.results import ResultStore

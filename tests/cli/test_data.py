@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import _data_commands
-from holdfast._data_commands import app
+from holdfast.cli import data as data_command
+from holdfast.cli.data import app
 from holdfast.streams._catalogue import CATALOGUE, Archive, IdxFile, IdxFiles
 from tests.streams.made_up import write_descriptors
 
@@ -272,7 +272,7 @@ def test_an_interrupted_download_is_code_130_and_says_how_to_go_on(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_data_commands, "download", interrupt)
+    monkeypatch.setattr(data_command, "download", interrupt)
     result = run("download", "digits", "--data", root)
     assert result.exit_code == 130
     assert result.stderr == "stopped: what has come is kept, the same command continues\n"

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from holdfast._command_line import FAILURES, Data, Device, Every, Json, err, out, print_json, stop_on_signal
-from holdfast._running import RunWatcher
+from holdfast.cli.options import FAILURES, Data, Device, Every, Json, err, out, print_json, stop_on_signal
+from holdfast.cli.progress import RunWatcher
 from holdfast.experiments.code import other_code
 from holdfast.experiments.equivalent import record_equivalence
 from holdfast.experiments.remake import Remake, remake

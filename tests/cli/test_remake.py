@@ -12,8 +12,7 @@ from holdfast.experiments.equivalent import EQUIVALENT, MARK
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import CHECKPOINT, Interrupted, run
-
-from .test_cli import SMALL, holdfast  # noqa: F401  (a fixture)
+from tests.cli.test_cli import SMALL, holdfast  # noqa: F401  (a fixture)
 
 
 @pytest.fixture
@@ -92,7 +91,7 @@ def test_a_result_that_names_code_of_another_package_is_refused(runs, holdfast):
     path = Path(folder_of(runs, 1)) / "result.json"
     document = json.loads(path.read_text())
     document["experiment"]["method"]["name"] = "evil:Evil"
-    other = path.parents[1] / "evil" / "result.json"
+    other = path.parents[2] / "evil" / "result.json"
     other.parent.mkdir()
     other.write_text(json.dumps(document))
     (runs.parent / "evil.py").write_text("open('ran', 'w')")

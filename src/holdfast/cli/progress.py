@@ -7,7 +7,7 @@ from typing import Unpack
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from holdfast._command_line import err, out, stop_on_signal
+from holdfast.cli.options import err, out, stop_on_signal
 from holdfast.experiments.code import other_code
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import Result, ResultStore

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.table import Table
 
-from holdfast._terminal import console, printable
+from holdfast.cli.printing import console, printable
 
 ATTACKS = {
     "\x1b[2J\x1b]0;title\x07": r"\x1b[2J\x1b]0;title",  # clears the screen, renames the window; rich drops the bell

@@ -17,13 +17,13 @@ from holdfast.experiments.sweep import Failure, SweepReport
 from holdfast.report.figures import paper_figures
 from holdfast.report.page import results_page
 from holdfast.report.paper import make_table, paper_tables, stored_runs
+from tests.cli.test_cli import holdfast
 from tests.report.made_up import put_record, store, store_in_turn
-from tests.test_cli import holdfast
 
 # The command prints its warnings, which is tested here.
 pytestmark = pytest.mark.filterwarnings("always::UserWarning")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMMAND = "holdfast paper all --from results --format markdown --to docs/results.md"
 
 
@@ -138,7 +138,7 @@ def test_with_workers_what_is_missing_is_swept_and_what_fails_there_is_named(sma
         done, *others = experiments
         return SweepReport([run(done, store)], [Failure(other, "no reason") for other in others], 0)
 
-    monkeypatch.setattr("holdfast._paper_command.run_at_once", run_at_once)
+    monkeypatch.setattr("holdfast.cli.paper.run_at_once", run_at_once)
     done = holdfast("paper", "table-6", "--run", "--workers", "2", "--format", "csv")
     rows = [f"ablation_threshold {row} seed {seed}" for seed in (1, 2) for row in ("ring", "epsilon_6_0")]
     assert swept == [(2, rows, False)]

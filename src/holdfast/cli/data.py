@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from holdfast._terminal import console, printable
+from holdfast.cli.printing import console, printable
 from holdfast.streams._awa1 import N_PUBLISHED, convert_awa1
 from holdfast.streams._base import BrokenData, MissingData, data_root
 from holdfast.streams._catalogue import CATALOGUE, DataSet, Finding, Status, UnknownDataSet, find

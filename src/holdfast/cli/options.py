@@ -15,8 +15,8 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from holdfast._terminal import console
 from holdfast.build import Unknown
+from holdfast.cli.printing import console
 from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.experiments.equivalent import read_equivalences
 from holdfast.experiments.experiment import Experiment

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast._command_line import (
+from holdfast.cli.options import (
     AllMethods,
     AllSeeds,
     Changes,
@@ -32,7 +32,7 @@ from holdfast._command_line import (
     print_json,
     sized_recipe,
 )
-from holdfast._sweeping import run_at_once
+from holdfast.cli.sweeping import run_at_once
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import How
 from holdfast.experiments.sweep import Failure

@@ -11,7 +11,7 @@ import torch
 from holdfast import Learner, load_learner
 from holdfast.build import find, names, options_of
 
-from ..backbones.test_efficientnet_lite0 import needs_weights
+from ..backbones.test_efficientnet_lite import needs_weights
 
 SHAPE = (3, 32, 32)
 PRETRAINED = pytest.param({"name": "efficientnet_lite0", "pretrained": True}, marks=needs_weights, id="pretrained")

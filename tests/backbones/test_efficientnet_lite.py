@@ -6,15 +6,21 @@ import torch
 import torch.nn.functional as F
 
 from holdfast import Learner, load_learner
-from holdfast.backbones import efficientnet_lite0
-from holdfast.backbones.efficientnet_lite0 import PACKAGE, EfficientnetLite0
+from holdfast.backbones import _efficientnet_lite
+from holdfast.backbones._efficientnet_lite import EfficientnetLite, scaled
+from holdfast.backbones._published import PublishedWeights
+from holdfast.backbones.efficientnet_lite0 import EfficientnetLite0
+from holdfast.backbones.efficientnet_lite1 import EfficientnetLite1
+from holdfast.backbones.efficientnet_lite2 import EfficientnetLite2
 from holdfast.build import LearnerSettings, build_model
 from holdfast.core.model import Model
 
 N_PUBLISHED = 4_694_024  # numbers in the published file
 N_CLASSIFIER = 1280 * 1000 + 1000
 
-needs_weights = pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason="without the extra 'pretrained'")
+SIZES = [EfficientnetLite0, EfficientnetLite1, EfficientnetLite2]
+installed = all(importlib.util.find_spec(size.weights.package) for size in SIZES)
+needs_weights = pytest.mark.skipif(not installed, reason="without the extra 'pretrained'")
 
 
 def test_it_has_as_many_numbers_as_were_published():
@@ -36,7 +42,7 @@ def test_each_stride_halves_the_picture_and_rounds_up(size: int, last: int):
 @pytest.mark.parametrize("size", [1, 2, 5, 6, 7])
 def test_padding_is_tensorflows(kernel: int, stride: int, size: int):
     """Window i looks from i·stride - before on, over zeros outside; where padding is odd, one more zero is after."""
-    layer = efficientnet_lite0._ConvNorm(1, 1, kernel=kernel, stride=stride).eval()
+    layer = _efficientnet_lite._ConvNorm(1, 1, kernel=kernel, stride=stride).eval()
     x = torch.randn(1, 1, size, size, generator=torch.Generator().manual_seed(0))
     n_out = (size + stride - 1) // stride
     n_zeros = max((n_out - 1) * stride + kernel - size, 0)
@@ -54,12 +60,12 @@ def test_padding_is_tensorflows(kernel: int, stride: int, size: int):
 
 
 def test_a_block_adds_its_input_where_the_shapes_agree():
-    block = efficientnet_lite0._Block(4, 4, expansion=6, stride=1, kernel=3).eval()
+    block = _efficientnet_lite._Block(4, 4, expansion=6, stride=1, kernel=3).eval()
     x = torch.randn(2, 4, 6, 6, generator=torch.Generator().manual_seed(0))
     alone = block.project(F.relu6(block.depthwise(F.relu6(block.expand(x)))))
     torch.testing.assert_close(block(x), x + alone)
-    assert not efficientnet_lite0._Block(4, 4, expansion=6, stride=2, kernel=3).has_shortcut
-    assert not efficientnet_lite0._Block(4, 8, expansion=6, stride=1, kernel=3).has_shortcut
+    assert not _efficientnet_lite._Block(4, 4, expansion=6, stride=2, kernel=3).has_shortcut
+    assert not _efficientnet_lite._Block(4, 8, expansion=6, stride=1, kernel=3).has_shortcut
 
 
 def test_one_small_image_can_be_learned():
@@ -69,12 +75,27 @@ def test_one_small_image_can_be_learned():
     assert features.isfinite().all()
 
 
+def test_sizes_grow_as_the_paper_scales_them():
+    """Width 1.1 and depth 1.2 by hand: 40 channels become 44, the next multiple of 8 is 48; 3 blocks become 4."""
+    assert [stage[1:3] for stage in scaled(1.1, 1.2)] == [
+        (16, 1),
+        (24, 3),
+        (48, 3),
+        (88, 4),
+        (120, 4),
+        (208, 5),
+        (352, 1),
+    ]
+    assert tuple(scaled(1.0, 1.0)) == _efficientnet_lite.STAGES
+
+
 @needs_weights
-def test_every_published_array_but_the_classifier_finds_its_place():
-    backbone = EfficientnetLite0((3, 32, 32), pretrained=True)
-    published = torch.load(efficientnet_lite0._weights_file(), weights_only=True)
+@pytest.mark.parametrize("size", SIZES)
+def test_every_published_array_but_the_classifier_finds_its_place(size: type[EfficientnetLite]):
+    backbone = size((3, 32, 32), pretrained=True)
+    published = torch.load(size.weights.path(), weights_only=True)
     own = backbone.state_dict()
-    names = {efficientnet_lite0.renamed(name): name for name in published if not name.startswith("_fc.")}
+    names = {_efficientnet_lite.renamed(name): name for name in published if not name.startswith("_fc.")}
     assert names.keys() == own.keys()
     assert all(torch.equal(own[name], published[theirs]) for name, theirs in names.items())
 
@@ -115,7 +136,7 @@ def test_weights_that_are_not_installed_are_asked_for(monkeypatch: pytest.Monkey
 def test_a_file_that_is_not_the_published_one_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     changed = tmp_path / "weights.pth"
     torch.save({"_fc.weight": torch.zeros(1)}, changed)
-    monkeypatch.setattr(efficientnet_lite0, "_weights_file", lambda: changed)
+    monkeypatch.setattr(PublishedWeights, "path", lambda _: changed)
     with pytest.raises(ValueError, match=r"weights.pth is not the published file"):
         EfficientnetLite0((3, 32, 32), pretrained=True)
 

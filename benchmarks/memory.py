@@ -10,8 +10,8 @@ what `holdfast.experiments.footprint` counts; a run leaves the same with its res
 from __future__ import annotations
 
 import torch
-
 from holdfast.experiments.footprint import footprint
+
 from holdfast.experiments.tables import markdown
 from holdfast.methods._base import ReplayMethod
 from methods import BATCH, parser_of, warm_learners

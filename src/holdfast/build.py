@@ -64,22 +64,32 @@ def _files(folder: str) -> tuple[str, ...]:
 def find(kind: Kind, name: str) -> type[Any]:
     """The class that the file `name` holds, or the class of another package given as 'package.module:Class'."""
     if ":" in name:
-        module_name, _, class_name = name.partition(":")
-        try:
-            found = getattr(_foreign(module_name), class_name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise Unknown(f"no '{name}' to import: {error}") from error
-        if not isinstance(found, type):
-            raise Unknown(f"'{name}' is not a class: name one as package.module:Class")
-        if not issubclass(found, BASES[kind]):
-            raise Unknown(f"'{name}' is not of the {kind}: derive it from {BASES[kind].__name__}")
-        return found
+        return foreign_class(name, BASES[kind], among=f"the {kind}")
     check_name(name, names(kind), among=kind)
-    module = importlib.import_module(f"{FOLDERS[kind]}.{name}")
+    return public_class(importlib.import_module(f"{FOLDERS[kind]}.{name}"))
+
+
+def foreign_class(name: str, base: type, *, among: str) -> type[Any]:
+    """Import the class of another package given as 'package.module:Class', which has to be derived from `base`."""
+    module_name, _, class_name = name.partition(":")
+    try:
+        found = getattr(_foreign(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise Unknown(f"no '{name}' to import: {error}") from error
+    if not isinstance(found, type):
+        raise Unknown(f"'{name}' is not a class: name one as package.module:Class")
+    if not issubclass(found, base):
+        raise Unknown(f"'{name}' is not of {among}: derive it from {base.__name__}")
+    return found
+
+
+def public_class(module: ModuleType, base: type = object) -> type[Any]:
+    """Return the one public class of a module that is derived from `base`."""
     (found,) = (
         value
         for value in vars(module).values()
         if isinstance(value, type) and value.__module__ == module.__name__ and value.__name__[0] != "_"
+        if issubclass(value, base)
     )
     return found
 
@@ -226,11 +236,19 @@ def make(kind: Kind, part: Part, *given: Any, **built: Any) -> Any:
 
 def check_options(kind: Kind, part: Part) -> None:
     """Raise if `part` has an option that does not exist, or a value of the wrong kind for one that does."""
-    known = sorted(options_of(kind, part.name))
     found = find(kind, part.name)
     hints = get_type_hints(found if is_dataclass(found) else found.__init__)
     if kind == "backbones":
         hints |= {name: type(default) for name, default in FOR_EVERY_BACKBONE.items()}
+    _check_given(part, hints, sorted(options_of(kind, part.name)))
+
+
+def check_options_of(found: type[Any], part: Part) -> None:
+    """Raise if `part` has an option that is no field of the dataclass `found`, or a value of the wrong kind."""
+    _check_given(part, get_type_hints(found), sorted(option.name for option in fields(found) if option.init))
+
+
+def _check_given(part: Part, hints: dict[str, Any], known: list[str]) -> None:
     for option, value in part.options.items():
         check_name(option, known, among=f"the options of '{part.name}'")
         try:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from holdfast.experiments.record import RECORD
+from holdfast.experiments.probes.record import RECORD
 from holdfast.experiments.run import run
 from holdfast.experiments.sweep import Failure, SweepReport
 from holdfast.report.figures import paper_figures

@@ -17,10 +17,11 @@ import pytest
 from rich.console import Console
 
 from holdfast.cli import sweeping
+from holdfast.experiments.probes._base import Moment
+from holdfast.experiments.probes.record import RECORD
 from holdfast.experiments.recipes import load_recipe
-from holdfast.experiments.record import RECORD
 from holdfast.experiments.results import Busy, ResultStore
-from holdfast.experiments.run import CHECKPOINT, Moment
+from holdfast.experiments.run import CHECKPOINT
 from holdfast.experiments.sweep import Job, SweepReport
 from tests.experiments.gated import Gated, at_gate, open_gate, wait_for
 from tests.experiments.test_run import toy_experiment

@@ -14,8 +14,8 @@ import holdfast.core.atomic as atomic
 import holdfast.core.checkpoint as checkpoint
 import holdfast.experiments.run as module
 from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import ResultStore
-from holdfast.experiments.run import Moment
 
 # Torch is imported once, by the process that all others are forked from.
 PROCESSES = multiprocessing.get_context("forkserver")

@@ -13,8 +13,9 @@ from holdfast.core.fingerprint import changed_modules, digest_of
 from holdfast.experiments.code import RUN, code_at, code_of, package_sources, sources_at
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.orders import Order, Outcome, Report, carry_out
+from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import Refused, ResultStore
-from holdfast.experiments.run import CHECKPOINT, How, Interrupted, Moment, run
+from holdfast.experiments.run import CHECKPOINT, How, Interrupted, run
 
 from .test_run import toy_experiment
 
@@ -49,7 +50,8 @@ def test_the_methods_of_an_experiment_count_and_those_of_others_do_not():
     code = code_of(digits(method="er"))
     for name in ("methods.er", "methods._base", "memory.selection.reservoir", "memory.retrieval.uniform", "build",
                  "backbones.mlp", "streams.split_digits", "streams._digits", "core.model", "core.classes", "learner",
-                 "memory.storage", "experiments.run", "experiments.drift", "experiments.footprint"):  # fmt: skip
+                 "memory.storage", "experiments.run", "experiments.probes.accuracy", "experiments.probes.drift",
+                 "experiments.probes.footprint"):  # fmt: skip
         assert name in code
     for name in ("methods.ewc", "losses.contrastive_margin", "memory.selection.centroid", "streams.split_cub"):
         assert name not in code
@@ -59,7 +61,8 @@ def test_the_methods_of_an_experiment_count_and_those_of_others_do_not():
 def test_what_prints_stores_or_shows_does_not_count():
     names = {name.partition(".")[0] for name in code_of(digits())}
     assert not names & {"cli", "report"}
-    assert not {"experiments.results", "experiments.facts", "experiments.record"} & code_of(digits()).keys()
+    apart = {"results", "facts", "probing", "probes.record", "probes.timing"}
+    assert not {f"experiments.{name}" for name in apart} & code_of(digits()).keys()
 
 
 def test_joint_counts_with_the_stream_that_it_joins():
@@ -81,10 +84,10 @@ def test_a_method_of_another_package_counts_with_what_it_imports_of_this_one(
 
 
 def test_what_decides_the_numbers_of_a_run_counts_and_what_watches_it_does_not():
-    def with_run(old: str, new: str) -> dict[str, str]:
-        source = package_sources()["holdfast.experiments.run"]
+    def with_run(old: str, new: str, module: str = "run") -> dict[str, str]:
+        source = package_sources()[f"holdfast.experiments.{module}"]
         assert old in source
-        found = code_at(digits(), {**package_sources(), "holdfast.experiments.run": source.replace(old, new)})
+        found = code_at(digits(), {**package_sources(), f"holdfast.experiments.{module}": source.replace(old, new)})
         assert found is not None
         return found
 
@@ -92,7 +95,8 @@ def test_what_decides_the_numbers_of_a_run_counts_and_what_watches_it_does_not()
     assert with_run("goes on from there and says so", "goes on") == today
     assert changed_modules(with_run("torch.manual_seed(experiment.seed)", "torch.manual_seed(1)"), today)
     assert changed_modules(with_run("learner.end_task()", "pass"), today) == ["experiments.run"]
-    assert changed_modules(with_run("predicted == batch.y", "predicted != batch.y"), today) == ["experiments.run"]
+    counted = with_run("predicted == batch.y", "predicted != batch.y", module="probes.accuracy")
+    assert changed_modules(counted, today) == ["experiments.probes.accuracy"]
     assert len(RUN) == 3
 
 

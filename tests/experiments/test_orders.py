@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.orders import Begun, Order, Outcome, Report, Warned, carry_out
+from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import ResultStore
-from holdfast.experiments.run import CHECKPOINT, Moment
+from holdfast.experiments.run import CHECKPOINT
 from holdfast.streams._base import Stream
 
 from .test_run import toy_experiment

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.experiments import processes
 from holdfast.experiments.orders import Begun, Order, Outcome
+from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import ResultStore
-from holdfast.experiments.run import Moment
 
 from .test_run import toy_experiment
 

@@ -13,8 +13,9 @@ import pytest
 from holdfast.experiments import sweep as module
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.orders import Begun, Died, Order, Outcome, Report, Warned
+from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import ResultStore
-from holdfast.experiments.run import Interrupted, Moment, run
+from holdfast.experiments.run import Interrupted, run
 from holdfast.experiments.sweep import MAX_DEATHS, Job, SweepReport, oversee, sweep
 
 from ..same import assert_same

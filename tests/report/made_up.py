@@ -10,9 +10,9 @@ import torch
 
 from holdfast.core.checkpoint import write_checkpoint
 from holdfast.experiments.experiment import Experiment
-from holdfast.experiments.footprint import Footprint
+from holdfast.experiments.probes.footprint import Footprint
+from holdfast.experiments.probes.record import RECORD, Record
 from holdfast.experiments.recipes import load_recipe
-from holdfast.experiments.record import RECORD, Record
 from holdfast.experiments.results import Result, ResultStore
 from holdfast.report.figures import Figure, MethodMap
 from holdfast.report.tables import Cell, Column, Row, Run, Table, Verdict, parse_printed

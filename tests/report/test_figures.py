@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
+from holdfast.experiments.probes.record import RECORD
 from holdfast.experiments.recipes import load_recipe
-from holdfast.experiments.record import RECORD
 from holdfast.experiments.results import ResultStore
 from holdfast.report.drift_map import NO_MAP, drift_map
 from holdfast.report.figures import make_figure, missing_for_figure, paper_figures, with_maps

@@ -16,8 +16,8 @@ from PIL import Image
 from holdfast.core.fingerprint import digest_of
 from holdfast.experiments import metrics
 from holdfast.experiments.equivalent import EQUIVALENT, MARK
+from holdfast.experiments.probes.record import RECORD, read_record
 from holdfast.experiments.recipes import load_recipe
-from holdfast.experiments.record import RECORD, read_record
 from holdfast.experiments.results import Result, ResultStore
 from holdfast.experiments.run import run
 from holdfast.experiments.tables import comparison, drift_rows

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.experiments.probes.record import RECORD
 from holdfast.experiments.recipes import load_recipe
-from holdfast.experiments.record import RECORD
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
 from holdfast.report.html_page import html_page

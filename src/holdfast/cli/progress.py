@@ -10,8 +10,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from holdfast.cli.options import err, out, stop_on_signal
 from holdfast.experiments.code import other_code
 from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import Result, ResultStore
-from holdfast.experiments.run import How, Moment, run
+from holdfast.experiments.run import How, run
 
 
 def run_all(

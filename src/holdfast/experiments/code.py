@@ -24,10 +24,16 @@ NAME = "holdfast"
 # What decides a number of a result; the rest of run.py watches, saves and refuses.
 RUN = ("_begun", "_learn", "_result")
 ROOTS = (f"{NAME}.build", f"{NAME}.learner")
-# They print, store and show what was measured.
-APART = frozenset(f"{NAME}.experiments.{name}" for name in ("facts", "metrics", "record", "results", "versions"))
+# They print, store and show what was measured; `record` and `probes.record` are one module before and after a move.
+APART = frozenset(
+    f"{NAME}.experiments.{name}"
+    for name in (
+        *("facts", "metrics", "record", "results", "versions"),
+        *("probing", "probes._logger", "probes.record", "probes.timing"),
+    )
+)
 # It counts bytes of whatever the learner has, and for that imports parts which this learner may not have.
-LEAVES = frozenset({f"{NAME}.experiments.footprint"})
+LEAVES = frozenset({f"{NAME}.experiments.footprint", f"{NAME}.experiments.probes.footprint"})
 
 Sources = Mapping[str, str]  # by the whole name of a module
 

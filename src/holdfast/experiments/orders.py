@@ -11,8 +11,9 @@ from typing import Literal, Protocol
 import torch
 
 from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import Busy, Refused, ResultStore
-from holdfast.experiments.run import How, Interrupted, Moment, Watcher, run
+from holdfast.experiments.run import How, Interrupted, Watcher, run
 from holdfast.methods._base import Diverged
 
 

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
 from holdfast.experiments.orders import Begun, Died, Order, Outcome, Report, carry_out
-from holdfast.experiments.run import Moment
+from holdfast.experiments.probes._base import Moment
 
 SECONDS_BETWEEN_REPORTS = 0.25
 SECONDS_BETWEEN_LOOKS = 0.1  # of a worker, whether it should stop

@@ -16,8 +16,9 @@ from typing import Any, Unpack
 
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.orders import Begun, Order, Outcome, Report, carry_out
+from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import ResultStore
-from holdfast.experiments.run import How, Moment
+from holdfast.experiments.run import How
 from holdfast.experiments.sweep import MAX_DEATHS, Silent, SweepReport, SweepWatcher, oversee
 
 SECONDS_BETWEEN_REPORTS = 0.5

@@ -13,8 +13,9 @@ from holdfast.core.fingerprint import digest_of
 from holdfast.experiments.code import code_of, foreign_names
 from holdfast.experiments.equivalent import Shown
 from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import Refused, Result, ResultStore
-from holdfast.experiments.run import Interrupted, Moment, Watcher, run
+from holdfast.experiments.run import Interrupted, Watcher, run
 from holdfast.experiments.versions import versions
 
 BITS_DEPEND_ON = ("torch", "numpy", "threads", "cpu", "processor", "machine")  # of versions
@@ -162,7 +163,8 @@ def _first_tasks(
     else:
         return Numbers.of(result).first(n_tasks)  # of a stream that has no more
     state = read_checkpoint(store.folder(experiment) / CHECKPOINT)
-    return Numbers(state["accuracies"], state["drift"]["moved"], state["drift"]["apart"], {}).first(n_tasks)
+    accuracy, drift = (state["probes"][name]["state"] for name in ("accuracy", "drift"))
+    return Numbers(accuracy["accuracies"], drift["moved"], drift["apart"], {}).first(n_tasks)
 
 
 def _partings(stored: Numbers, made: Numbers) -> Iterator[Parting]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -18,7 +19,7 @@ from holdfast.core.fingerprint import Fingerprint
 from holdfast.experiments import metrics
 from holdfast.experiments.code import Continued
 from holdfast.experiments.experiment import Experiment
-from holdfast.experiments.footprint import Footprint
+from holdfast.experiments.probes.footprint import Footprint
 
 
 class Result(BaseModel):
@@ -31,6 +32,7 @@ class Result(BaseModel):
         seconds: spent learning; `seconds_testing` beside it.
         memory_samples, memory_bytes: what the memory held at the end, and the bytes of all its slots.
         footprint: all that was kept at the end, by kind; None of a run from before it was counted.
+        probes: by name, the parts that probes left which were asked for; what is not there was not measured.
         code: the fingerprint of the code that learned; None of a run from before it was recorded.
         continued_across: where the run went on with other code than before.
     """
@@ -49,6 +51,7 @@ class Result(BaseModel):
     n_parameters: int
     versions: dict[str, str]
     footprint: Footprint | None = None
+    probes: dict[str, dict[str, Any]] = Field(default_factory=dict)
     code: Fingerprint | None = None
     continued_across: list[Continued] = Field(default_factory=list)
 

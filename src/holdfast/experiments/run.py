@@ -5,15 +5,15 @@ from __future__ import annotations
 import shutil
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypedDict
 
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.build import build_stream
+from holdfast.build import Part, build_stream
 from holdfast.core.checkpoint import (
     CHECKPOINT,
     CorruptCheckpoint,
@@ -21,41 +21,30 @@ from holdfast.core.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from holdfast.core.classes import learns_by_task, predicts_by_task
+from holdfast.core.classes import learns_by_task
 from holdfast.core.fingerprint import Fingerprint
-from holdfast.core.model import PREDICT_SIZE
 from holdfast.core.state import Count, State, Stateful, restore_generator
 from holdfast.experiments.code import Continued, code_of, continued, listed
-from holdfast.experiments.drift import DriftRecord
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.facts import facts
-from holdfast.experiments.footprint import Footprint, footprint
-from holdfast.experiments.record import RECORD, Recorder
+from holdfast.experiments.probes._base import Moment, Plan
+from holdfast.experiments.probes.accuracy import Accuracy
+from holdfast.experiments.probes.drift import Drift
+from holdfast.experiments.probes.footprint import FootprintProbe
+from holdfast.experiments.probes.timing import Timing
+from holdfast.experiments.probing import Probes, lacking, wanted_probes
 from holdfast.experiments.results import Refused, Result, ResultStore
 from holdfast.experiments.versions import versions
 from holdfast.learner import Learner
-from holdfast.methods._base import Diverged
-from holdfast.streams._base import Stream, Task
+from holdfast.streams._base import Stream
 
 
 class Interrupted(Exception):
     """The run was asked to stop; it has saved where it is."""
 
 
-@dataclass(frozen=True)
-class Moment:
-    """Where a run is, for those who watch it."""
-
-    task: int
-    n_tasks: int
-    step: int  # over all tasks
-    n_steps: int
-    loss: float
-    accuracy: float | None  # A_t after the last task that was tested
-
-
 class Watcher(Protocol):
-    """Someone who follows a run."""
+    """Callback that shows where a run is."""
 
     def begin(self, facts: dict[str, str], moment: Moment) -> None: ...
 
@@ -63,30 +52,28 @@ class Watcher(Protocol):
 
 
 class How(TypedDict, total=False):
-    """What `run` is told beside the experiment, alike for many runs."""
+    """Arguments of `run` beside the experiment, alike for many runs."""
 
     data: Path | None
     device: str
     checkpoint_seconds: float
     record: bool
+    probes: tuple[Part, ...]
     continue_anyway: bool
 
 
 class Run(Stateful):
     """An experiment under way: all that a checkpoint has to hold."""
 
-    derived: ClassVar[frozenset[str]] = frozenset({"recorder"})  # saved where there is one
+    derived: ClassVar[frozenset[str]] = frozenset({"probes", "timing", "accuracy"})  # probes are restored last
 
     digest: str
     task: Count
     step: Count
     n_steps: Count
     total_steps: Count
-    accuracies: list[list[float]]
-    seconds: float
-    seconds_testing: float
 
-    def __init__(self, experiment: Experiment, stream: Stream, device: str, *, record: bool = False) -> None:
+    def __init__(self, experiment: Experiment, stream: Stream, device: str, probes: Sequence[Part] = ()) -> None:
         self.learner = Learner(
             input_shape=stream.input_shape,
             scale=stream.scale,
@@ -101,26 +88,28 @@ class Run(Stateful):
         self.step = 0  # of it, to be learned next
         self.n_steps = 0  # done over all tasks, of
         self.total_steps = sum(task.n_steps(experiment.batch_size) for task in stream)
-        self.accuracies = []
-        self.drift = DriftRecord()
-        self.recorder = Recorder() if record else None
-        self.seconds = 0.0
-        self.seconds_testing = 0.0
+        self.timing, self.accuracy = Timing(), Accuracy()
+        always = {"timing": self.timing, "accuracy": self.accuracy, "drift": Drift(), "footprint": FootprintProbe()}
+        self.probes = Probes(always, probes)
 
     def save(self, path: Path) -> None:
-        recorder = {} if self.recorder is None else {"recorder": self.recorder.state_dict()}
-        write_checkpoint(path, self.state_dict() | {"global_rng": torch.get_rng_state()} | recorder)
+        more = {"probes": self.probes.state_dict(), "global_rng": torch.get_rng_state()}
+        write_checkpoint(path, self.state_dict() | more)
 
     def restore(self, state: State) -> None:
         restore_generator(torch.default_generator, state.pop("global_rng"))
-        recorded = state.pop("recorder", None)
+        probes = state.pop("probes", None)
         self.load_state_dict(state)
-        if recorded is not None:  # a run that began to record goes on with it
-            self.recorder = Recorder()
-            self.recorder.load_state_dict(recorded)
-        elif self.recorder and self.accuracies:
-            warnings.warn("the run was begun without --record and leaves none: --fresh begins anew", stacklevel=4)
-            self.recorder = None
+        for text in self.probes.take_up(probes, n_steps=self.n_steps, n_tasks=self.task):
+            warnings.warn(text, stacklevel=4)
+
+    @contextmanager
+    def probing(self) -> Iterator[None]:
+        """Context manager: probes look at the learner inside, which counts as testing and draws no random number."""
+        drawn = torch.get_rng_state()
+        with self.timing.testing():
+            yield
+        torch.set_rng_state(drawn)
 
 
 def run(
@@ -132,50 +121,57 @@ def run(
     checkpoint_seconds: float = 60,
     fresh: bool = False,
     record: bool = False,
+    probes: Sequence[Part] = (),
     continue_anyway: bool = False,
     watcher: Watcher | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Result:
-    """The result of `experiment`: read from the store if it is finished, continued if it was begun.
+    """Return the result of `experiment`: read from the store if it is finished, continued if it was begun.
 
     Args:
         data: where data sets are; see `holdfast data`.
         checkpoint_seconds: at most this much work is lost to a kill; a continued run ends with the same bits.
         fresh: throw away what is there of this experiment.
-        record: leave features and memory beside the result, to be looked at; see `experiments.record`.
+        record: leave features and memory beside the result, to be looked at: the probe `record`.
+        probes: what to measure beside what every run measures; see `experiments.probing`.
         continue_anyway: go on from a checkpoint of other code, which the result then states; else that is refused.
         watcher: told when the run begins and after each step.
         stop: asked after each step; if it says so, the run saves where it is and raises Interrupted.
     """
+    wanted = wanted_probes(probes, record=record)
     if fresh:
         shutil.rmtree(store.folder(experiment), ignore_errors=True)
     elif finished := store.load(experiment):
-        if record and not (missing := store.folder(experiment) / RECORD).exists():
-            warnings.warn(f"{missing.parent} was finished without --record: --fresh runs it again", stacklevel=2)
+        if missing := lacking(finished, store.folder(experiment), wanted):
+            without = " ".join(missing)
+            folder = store.folder(experiment)
+            warnings.warn(f"{folder} was finished without {without}: --fresh runs it again", stacklevel=2)
         return finished
     with store.claimed(experiment) as folder, torch.random.fork_rng(devices=[]):
         if finished := store.load(experiment):  # by another process, between the look above and the claim
             return finished
-        state, stream = _begun(experiment, data, device, record=record)
+        state, stream = _begun(experiment, data, device, wanted)
         state.code = code_of(experiment)
         checkpoint = folder / CHECKPOINT
         _continue(state, checkpoint, anyway=continue_anyway)
-        if watcher:
-            watcher.begin(facts(experiment, stream, state.learner), _moment(state, len(stream), 0.0))
-        _learn(state, experiment, stream, checkpoint, checkpoint_seconds, watcher, stop)
-        state.save(checkpoint)
-        previous_checkpoint(checkpoint).unlink(missing_ok=True)
-        if state.recorder:
-            state.recorder.write(folder / RECORD, state.learner, experiment, stream)
-        result = _result(state, experiment, stream)
-        store.save(result)
+        with ExitStack() as at_end:
+            for probe in state.probes:
+                at_end.callback(probe.close)
+            state.probes.begin(Plan(experiment, stream, folder, state.n_steps, state.probes.by_name))
+            if watcher:
+                watcher.begin(facts(experiment, stream, state.learner), _moment(state, len(stream), 0.0))
+            _learn(state, experiment, stream, checkpoint, checkpoint_seconds, watcher, stop)
+            state.save(checkpoint)
+            previous_checkpoint(checkpoint).unlink(missing_ok=True)
+            result = _result(state, experiment)
+            store.save(result)
         return result
 
 
-def _begun(experiment: Experiment, data: Path | None, device: str, *, record: bool) -> tuple[Run, Stream]:
+def _begun(experiment: Experiment, data: Path | None, device: str, probes: Sequence[Part]) -> tuple[Run, Stream]:
     torch.manual_seed(experiment.seed)
     stream = build_stream(experiment.stream, data, experiment.seed)
-    return Run(experiment, stream, device, record=record), stream
+    return Run(experiment, stream, device, probes), stream
 
 
 def _continue(state: Run, checkpoint: Path, *, anyway: bool) -> None:
@@ -232,23 +228,21 @@ def _learn(
 ) -> None:
     learner, size = state.learner, experiment.batch_size
     knows_task = learns_by_task(experiment.setting)
-    saved_at = started = time.perf_counter()
+    timing = state.timing
+    saved_at = time.perf_counter()
 
     def save_if_due() -> None:
-        nonlocal saved_at, started
-        now = time.perf_counter()
+        nonlocal saved_at
         if stop():
-            state.seconds += now - started
             state.save(checkpoint)
             raise Interrupted(f"stopped after step {state.n_steps:,}")
-        if now - saved_at < checkpoint_seconds:
+        if time.perf_counter() - saved_at < checkpoint_seconds:
             return
-        state.seconds += now - started
         try:
             state.save(checkpoint)
         except OSError as error:  # a full disk need not end the run: there may be room next time
             warnings.warn(str(error), stacklevel=3)
-        saved_at = started = time.perf_counter()
+        saved_at = time.perf_counter()
 
     while state.task < len(stream):
         task = stream[state.task]
@@ -256,66 +250,52 @@ def _learn(
             for announced in stream.announced(state.task):
                 learner.announce(announced.classes, announced.id)
         while state.step < task.n_steps(size):
-            batch = task.batch(state.step, size=size, seed=experiment.seed)
-            loss = learner.observe(batch.x, batch.y, batch.task if knows_task else None)
+            with timing.learning():
+                batch = task.batch(state.step, size=size, seed=experiment.seed)
+            with state.probing():
+                for probe in state.probes:
+                    probe.before_step(learner, batch)
+            with timing.learning(), state.probes.during_step(state.n_steps):
+                loss = learner.observe(batch.x, batch.y, batch.task if knows_task else None)
             state.step += 1
             state.n_steps += 1
+            moment = _moment(state, len(stream), loss)
+            with state.probing():
+                for probe in state.probes:
+                    probe.after_step(learner, moment)
             if watcher:
-                watcher.step(_moment(state, len(stream), loss))
+                watcher.step(moment)
             save_if_due()
         if knows_task:
-            learner.end_task()
-        state.seconds += time.perf_counter() - started
-        started = time.perf_counter()
+            with timing.learning():
+                learner.end_task()
         tests = stream.tests(state.task + 1)
-        row = [measured_accuracy(learner, t, stream) for t in tests]
-        if len(tests) == state.task + 1:  # learned in turn, not all at once
-            state.drift.add(learner, tests)
-            if state.recorder:
-                state.recorder.add(learner, tests[0].test)
-        state.seconds_testing += time.perf_counter() - started
-        state.accuracies.append(row)
+        with state.probing():
+            for probe in state.probes:
+                probe.after_task(learner, tests)
         state.task, state.step = state.task + 1, 0
-        started = time.perf_counter()
         save_if_due()
 
 
 def _moment(state: Run, n_tasks: int, loss: float) -> Moment:
-    last = state.accuracies[-1] if state.accuracies else None
     return Moment(
         task=state.task,
         n_tasks=n_tasks,
         step=state.n_steps,
         n_steps=state.total_steps,
         loss=loss,
-        accuracy=sum(last) / len(last) if last else None,
+        accuracy=state.accuracy.average,
     )
 
 
-def measured_accuracy(learner: Learner, task: Task, stream: Stream) -> float:
-    """Accuracy on the test samples of `task`: over samples, or the mean over classes where the stream says so."""
-    by_task = predicts_by_task(learner.settings.setting)
-    right = torch.empty(len(task.test), dtype=torch.bool)
-    for i in range(0, len(task.test), PREDICT_SIZE):
-        batch = task.test[i : i + PREDICT_SIZE]
-        predicted = learner.predict(batch.x, batch.task if by_task else None).cpu()
-        right[i : i + PREDICT_SIZE] = predicted == batch.y
-    if not stream.per_class_accuracy:
-        return right.double().mean().item()
-    return sum(right[task.test.y == c].double().mean().item() for c in task.classes) / len(task.classes)
-
-
-def _result(state: Run, experiment: Experiment, stream: Stream) -> Result:
-    n_tests = max(len(row) for row in state.accuracies)
+def _result(state: Run, experiment: Experiment) -> Result:
     memory = state.learner.memory
-    result = Result(
+    for probe in sorted(state.probes, key=lambda each: isinstance(each, FootprintProbe)):  # which learns one batch more
+        probe.finish(state.learner)
+    return Result(
         experiment=experiment,
-        accuracies=[[*row, *[None] * (n_tests - len(row))] for row in state.accuracies],
-        moved=state.drift.moved,
-        apart=state.drift.apart,
+        **state.probes.results(),
         n_steps=state.n_steps,
-        seconds=round(state.seconds, 3),
-        seconds_testing=round(state.seconds_testing, 3),
         memory_samples=0 if memory is None else len(memory),
         memory_bytes=0 if memory is None else memory.nbytes,
         n_parameters=sum(p.numel() for p in state.learner.method.model.parameters()),
@@ -323,13 +303,3 @@ def _result(state: Run, experiment: Experiment, stream: Stream) -> Result:
         code=state.code,
         continued_across=[Continued.model_validate(change) for change in state.continued_across],
     )
-    return result.model_copy(update={"footprint": _footprint(state, experiment, stream)})
-
-
-def _footprint(state: Run, experiment: Experiment, stream: Stream) -> Footprint | None:
-    """What the learner keeps; it takes one step too many, so nothing may be asked of it afterwards."""
-    batch = stream[len(stream) - 1].batch(0, size=experiment.batch_size, seed=experiment.seed)
-    try:
-        return footprint(state.learner, batch.x, batch.y, batch.task if learns_by_task(experiment.setting) else None)
-    except Diverged:  # in this step, which is none of the run's
-        return None

@@ -14,10 +14,11 @@ from holdfast.experiments.code import other_code
 from holdfast.experiments.durations import Known, Size, expected_seconds, seconds_until_done, size_of
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.orders import Begun, Died, Order, Outcome, Report, Warned
+from holdfast.experiments.probes._base import Moment
+from holdfast.experiments.probing import lacking, wanted_probes
 from holdfast.experiments.processes import Processes
-from holdfast.experiments.record import RECORD
 from holdfast.experiments.results import Result, ResultStore
-from holdfast.experiments.run import How, Interrupted, Moment
+from holdfast.experiments.run import How, Interrupted
 
 MAX_DEATHS = 3  # of its workers that a run outlives; after one more it counts as failed
 SECONDS_BETWEEN_LOOKS = 0.2  # of the sweep at its workers
@@ -266,9 +267,10 @@ class _Overseer:
             return
         job.status, job.moment = "finished", None
         if job.found:
-            lacks_record = self.how.get("record") and not (folder / RECORD).exists()
+            wanted = wanted_probes(self.how.get("probes", ()), record=self.how.get("record", False))
             unlike = other_code(job.result.code, job.experiment)
-            told = [*(["without --record"] if lacks_record else []), *([unlike] if unlike else [])]
+            lacks = " ".join(lacking(job.result, folder, wanted))
+            told = [*([f"without {lacks}"] if lacks else []), *([unlike] if unlike else [])]
             self.watcher.said(job, f"{' '.join(['finished before', *told])}, skipped ({folder})")
             return
         seconds = job.result.seconds + job.result.seconds_testing

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.metrics import average_accuracy
+from holdfast.experiments.probes.record import Record
 from holdfast.experiments.recipes import Size
-from holdfast.experiments.record import Record
 from holdfast.experiments.results import Result
 from holdfast.experiments.tables import measured
 from holdfast.report.drift_map import NO_MAP, drift_map

@@ -18,8 +18,8 @@ from PIL import Image
 
 from holdfast.experiments import metrics
 from holdfast.experiments.equivalent import MARK, Equivalences, code_marks, read_equivalences
+from holdfast.experiments.probes.record import Record, StoredSamples
 from holdfast.experiments.protocol import Protocol, protocol_of
-from holdfast.experiments.record import Record, StoredSamples
 from holdfast.experiments.results import Result
 from holdfast.experiments.tables import COLUMNS, grouped, mean_and_spread, measured, unlike
 from holdfast.report.drift_map import NO_MAP, drift_map

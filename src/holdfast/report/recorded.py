@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.experiments.record import RECORD, Record, read_record
+from holdfast.experiments.probes.record import RECORD, Record, read_record
 from holdfast.report.tables import Run
 
 

@@ -2,13 +2,13 @@ import pytest
 import torch
 
 from holdfast import DriftWatch, Learner
-from holdfast.experiments.drift import DriftRecord
+from holdfast.experiments.probes.drift import Drift
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
 from holdfast.experiments.tables import drift_rows
 
-from ..contracts.toy import Toy, toy_batches
-from .test_run import toy_experiment
+from ...contracts.toy import Toy, toy_batches
+from ..test_run import toy_experiment
 
 
 def test_a_run_records_drift_after_each_task(tmp_path):
@@ -26,9 +26,9 @@ def test_a_run_records_drift_after_each_task(tmp_path):
 def test_a_model_that_stays_does_not_drift():
     stream = Toy()
     learner = Learner("finetune", input_shape=stream.input_shape, n_classes=6)
-    record = DriftRecord()
+    record = Drift()
     for t in (1, 2, 3):
-        record.add(learner, stream[:t])
+        record.after_task(learner, stream[:t])
     assert record.moved == [[0], [0, 0], [0, 0, 0]]
     assert record.apart[1][1] == record.apart[2][1]  # nor do tasks come nearer
 

@@ -1,14 +1,15 @@
-"""What a run keeps to be looked at, when asked: features of the first task as they drift, and its memory at the end.
+"""A record to look at: features of the first task as they drift, and the memory at the end.
 
-It is kept beside the result and decides nothing: a run that records ends with the same bits as one that does not.
+The record is a file beside the result. A run with a record ends with the same bits as one without.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,14 +17,14 @@ from torch import Tensor
 
 from holdfast.core.checkpoint import CorruptCheckpoint, previous_checkpoint, read_checkpoint, write_checkpoint
 from holdfast.core.drift import spread
-from holdfast.core.state import Stateful
 from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.probes._base import Probe, in_turn
 from holdfast.learner import Learner
 from holdfast.memory.selection._base import keys_of
 from holdfast.memory.selection.centroid import FEATURE, OWNER, Centroid
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import ReplayMethod
-from holdfast.streams._base import Samples, Stream
+from holdfast.streams._base import Stream, Task
 
 RECORD = "record.safetensors"
 N_SAMPLES = 300  # of the first task's test samples
@@ -74,20 +75,26 @@ class Record:
     memory: StoredSamples | None
 
 
-class Recorder(Stateful):
-    """Follows a run; a part of its checkpoint."""
+@dataclass(kw_only=True, eq=False)
+class Recorder(Probe):
+    """Features of the first task as they drift, and the memory at the end, in a file beside the result.
 
-    features: list[Tensor]  # (n, d) after each task
+    Attributes:
+        features: (n, d) of the first task after each task.
+    """
 
-    def __init__(self) -> None:
-        self.features = []
+    follows: ClassVar = "tasks"
 
-    def add(self, learner: Learner, first_test: Samples) -> None:
-        """Look at the samples of the first task; to be called after each task."""
-        self.features.append(learner.features(first_test[_evenly(len(first_test), N_SAMPLES)].x).cpu())
+    features: list[Tensor] = field(default_factory=list, init=False)
 
-    def write(self, path: Path, learner: Learner, experiment: Experiment, stream: Stream) -> None:
-        """Write all of it, at the end of the run; whole or not at all."""
+    def after_task(self, learner: Learner, tests: Sequence[Task]) -> None:
+        if in_turn(tests, len(self.features)):
+            first_test = tests[0].test
+            self.features.append(learner.features(first_test[_evenly(len(first_test), N_SAMPLES)].x).cpu())
+
+    def finish(self, learner: Learner) -> None:
+        """Write the record, whole or not at all."""
+        experiment, stream = self.plan.experiment, self.plan.stream
         first_test = stream[0].test
         components, share = _components(torch.stack(self.features)) if self.features else (None, 0.0)
         record = {
@@ -98,6 +105,7 @@ class Recorder(Stateful):
             "n_steps": sum(task.n_steps(experiment.batch_size) for task in stream),
             "memory": _stored(learner.method, experiment, stream) if isinstance(learner.method, ReplayMethod) else None,
         }
+        path = self.plan.folder / RECORD
         write_checkpoint(path, record)
         previous_checkpoint(path).unlink(missing_ok=True)  # of a run that was killed after it had written this
 

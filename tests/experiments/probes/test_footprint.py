@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from holdfast.core.batch import Batch
-from holdfast.experiments.footprint import Footprint, footprint
+from holdfast.experiments.probes.footprint import Footprint, footprint
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
 from holdfast.learner import Learner
 from holdfast.methods._base import Diverged
 from holdfast.methods.er import ER
 
-from .test_run import toy_experiment
+from ..test_run import toy_experiment
 
 N_FEATURES, HIDDEN, N_CLASSES, BATCH = 8, 16, 6, 5
 N_WEIGHTS = HIDDEN * (N_FEATURES + 1) + N_CLASSES * (HIDDEN + 1)

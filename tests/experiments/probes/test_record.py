@@ -15,15 +15,15 @@ from holdfast.build import build_stream
 from holdfast.core.checkpoint import read_checkpoint, write_checkpoint
 from holdfast.core.drift import spread
 from holdfast.experiments.experiment import Experiment
-from holdfast.experiments.record import N_COMPONENTS, RECORD, Record, _thumbnails, read_record
+from holdfast.experiments.probes.record import N_COMPONENTS, RECORD, Record, _thumbnails, read_record
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import Interrupted, run
 from holdfast.learner import Learner
 from holdfast.streams._base import Stream
 
-from ..same import assert_same
-from .killed import run_in_a_process
-from .test_run import _after, left_behind, toy_experiment
+from ...same import assert_same
+from ..killed import run_in_a_process
+from ..test_run import _after, left_behind, toy_experiment
 
 
 def digits(**changes: object) -> Experiment:
@@ -51,7 +51,7 @@ def test_a_run_that_records_ends_with_the_same_bits(method: str, tmp_path: Path)
     expected, found = run(experiment, plain), run(experiment, recording, record=True)
     assert (found.accuracies, found.moved, found.apart) == (expected.accuracies, expected.moved, expected.apart)
     left = left_behind(recording, experiment)
-    left.pop("recorder")
+    del left["probes"]["record"]
     assert_same(left, left_behind(plain, experiment))
     assert plain.folder(experiment).name == recording.folder(experiment).name
     assert not (plain.folder(experiment) / RECORD).exists()

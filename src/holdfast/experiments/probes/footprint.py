@@ -1,17 +1,20 @@
-"""What a learner keeps in memory while it learns, by the terms of the paper's last table."""
+"""Bytes that a learner keeps in memory while it learns, by the terms of the paper's last table."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, UntypedStorage, nn
 
+from holdfast.core.classes import learns_by_task
+from holdfast.experiments.probes._base import Probe
 from holdfast.learner import Learner
 from holdfast.memory.selection.centroid import Centroid
-from holdfast.methods._base import ReplayMethod
+from holdfast.methods._base import Diverged, ReplayMethod
 
 
 class Footprint(BaseModel):
@@ -41,8 +44,30 @@ class Footprint(BaseModel):
         return sum(bytes_of for _, bytes_of in self)
 
 
+@dataclass(kw_only=True, eq=False)
+class FootprintProbe(Probe):
+    """Measure the learner's memory at the end. Runs one extra training step: do not use the learner afterwards."""
+
+    follows: ClassVar = "nothing"
+    derived: ClassVar = Probe.derived | {"footprint"}
+
+    footprint: Footprint | None = field(default=None, init=False)
+
+    def finish(self, learner: Learner) -> None:
+        experiment, stream = self.plan.experiment, self.plan.stream
+        batch = stream[len(stream) - 1].batch(0, size=experiment.batch_size, seed=experiment.seed)
+        task = batch.task if learns_by_task(experiment.setting) else None
+        try:
+            self.footprint = footprint(learner, batch.x, batch.y, task)
+        except Diverged:  # in the extra step, which is none of the run's
+            self.footprint = None
+
+    def result(self) -> dict[str, Any]:
+        return {"footprint": self.footprint}
+
+
 def footprint(learner: Learner, x: Tensor, y: Tensor, task: Tensor | int | None) -> Footprint:
-    """Of a learner as it is; it learns `x`, `y` to find out what a step keeps."""
+    """Return the footprint of a learner as it is. The learner learns `x`, `y`, to find out what a step keeps."""
     method, memory = learner.method, learner.memory
     networks = {name for name, value in vars(method).items() if isinstance(value, nn.Module)}
     state = {name: value for name, value in method.state_dict().items() if name not in networks}
@@ -61,7 +86,7 @@ def footprint(learner: Learner, x: Tensor, y: Tensor, task: Tensor | int | None)
 
 
 class _Ledger:
-    """How many bytes wait for the way back; a tensor counts once, however many passes wait for it."""
+    """Count of the bytes that wait for the backward pass; a tensor counts once, however many passes wait for it."""
 
     def __init__(self) -> None:
         self.waiting: Counter[int] = Counter()  # by storage
@@ -91,7 +116,7 @@ class _Waiting:
 
 
 def _kept_by_a_step(learner: Learner, x: Tensor, y: Tensor, task: Tensor | int | None) -> int:
-    """The most that autograd holds at once, without the weights."""
+    """Return the most bytes that autograd holds at once, without the weights."""
     ledger = _Ledger()
     for parameter in learner.method.parameters():
         ledger.waiting[parameter.untyped_storage().data_ptr()] += 1
@@ -101,7 +126,7 @@ def _kept_by_a_step(learner: Learner, x: Tensor, y: Tensor, task: Tensor | int |
 
 
 def _n_bytes(tree: Any) -> int:
-    """Of all tensors in a state."""
+    """Return the bytes of all tensors in a state."""
     if isinstance(tree, Tensor):
         return tree.nbytes
     branches = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ()

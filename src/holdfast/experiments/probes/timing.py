@@ -1,0 +1,45 @@
+"""Seconds that a run learns, and seconds that it is measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from holdfast.experiments.probes._base import Probe
+
+
+@dataclass(kw_only=True, eq=False)
+class Timing(Probe):
+    """Seconds that a run learns, batches being read included, and seconds that its probes take."""
+
+    follows: ClassVar = "nothing"
+
+    seconds: float = field(default=0.0, init=False)
+    seconds_testing: float = field(default=0.0, init=False)
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Context manager: time inside counts as learning."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - begun
+
+    @contextmanager
+    def testing(self) -> Iterator[None]:
+        """Context manager: time inside counts as testing."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds_testing += time.perf_counter() - begun
+
+    def latest(self) -> dict[str, float]:
+        return {"seconds": self.seconds}
+
+    def result(self) -> dict[str, Any]:
+        return {"seconds": round(self.seconds, 3), "seconds_testing": round(self.seconds_testing, 3)}

@@ -1,0 +1,219 @@
+"""The probes of a run: found by name, kept together in its checkpoint, and missed where a result lacks one."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import holdfast.experiments.probes as folder
+from holdfast.build import Part, Unknown, check_name, check_options_of, foreign_class, public_class
+from holdfast.core.state import State, Stateful
+from holdfast.experiments.probes._base import Plan, Probe
+from holdfast.experiments.probes._logger import Logger
+from holdfast.experiments.probes.record import RECORD
+from holdfast.experiments.results import Result
+
+RECORDING = "record"  # the probe that --record asks for
+OWN_KEY = frozenset({"cost"})  # probes of every run whose parts stand among those of others
+
+
+def probe_names() -> list[str]:
+    """Return the names of all probes of the package: their files."""
+    return list(_files())
+
+
+@cache
+def _files() -> tuple[str, ...]:
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if module.name[0] != "_"))
+
+
+def find_probe(name: str) -> type[Any]:
+    """Return the probe in the file `name`, or the class of another package named 'package.module:Class'."""
+    if ":" in name:
+        return foreign_class(name, Probe, among="the probes")
+    check_name(name, probe_names(), among="the probes")
+    return public_class(importlib.import_module(f"{folder.__name__}.{name}"), Probe)
+
+
+def make_probe(part: Part) -> Probe:
+    """Return a new probe with the options of `part`; Unknown if one does not exist or has a wrong value."""
+    found = find_probe(part.name)
+    check_options_of(found, part)
+    probe: Probe = found(**part.options)
+    return probe
+
+
+def parse_probes(texts: Sequence[str]) -> tuple[Part, ...]:
+    """Return the probes written as 'curve', 'curve.every=10' or 'my_module:Mine'.
+
+    Example:
+        >>> parse_probes(["curve.every=10", "curve.fraction=0.5", "record"])
+        (Part(name='curve', options={'every': 10, 'fraction': 0.5}), Part(name='record', options={}))
+    """
+    options: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        option = ""
+        if separator:
+            name, dot, option = name.rpartition(".")
+            if not dot or not option:
+                raise Unknown(f"'{text}' is no option of a probe: write name.option=value, as in curve.every=10")
+        options.setdefault(name, {})
+        if option:
+            options[name][option] = _value(value)
+    return tuple(Part(name=name, options=given) for name, given in options.items())
+
+
+def parse_logs(texts: Sequence[str]) -> tuple[Part, ...]:
+    """Return the loggers written as 'tensorboard:DIR', 'mlflow:URI', 'wandb' or 'wandb:PROJECT'.
+
+    Example:
+        >>> parse_logs(["tensorboard:logs"])
+        (Part(name='tensorboard', options={'to': 'logs'}),)
+    """
+    loggers = [name for name in probe_names() if issubclass(find_probe(name), Logger)]
+    parts = []
+    for text in texts:
+        name, separator, to = text.partition(":")
+        check_name(name, loggers, among="the loggers")
+        if not to and (separator or find_probe(name)().to == ""):
+            raise Unknown(f"'{text}' does not say where the log goes: write {name}:{find_probe(name).place}")
+        parts.append(Part(name=name, options={"to": to} if to else {}))
+    return tuple(parts)
+
+
+def wanted_probes(probes: Sequence[Part], *, record: bool) -> tuple[Part, ...]:
+    """Return the probes that a run is asked for, `record` among them where it is wanted."""
+    return (*probes, Part(name=RECORDING)) if record and all(p.name != RECORDING for p in probes) else tuple(probes)
+
+
+def lacking(result: Result, folder: Path, wanted: Sequence[Part]) -> list[str]:
+    """Return the options of the command line that ask for what a finished run does not have."""
+    return [as_option(part) for part in wanted if not _has(result, folder, part)]
+
+
+def _has(result: Result, folder: Path, part: Part) -> bool:
+    if part.name == RECORDING:
+        return (folder / RECORD).exists()
+    found = result.probes.get(part.name)
+    return found is not None and found.get("options", {}) == make_probe(part).options()
+
+
+def as_option(part: Part) -> str:
+    """Return the options of the command line that ask for a probe.
+
+    Example:
+        >>> as_option(Part(name="curve", options={"every": 10}))
+        '--probe curve.every=10'
+    """
+    if part.name == RECORDING:
+        return "--record"
+    if ":" not in part.name and part.name in probe_names() and issubclass(find_probe(part.name), Logger):
+        return f"--log {part.name}"
+    options = [f"--probe {part.name}.{name}={json.dumps(value)}" for name, value in part.options.items()]
+    return " ".join(options) or f"--probe {part.name}"
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+class Probes(Stateful):
+    """The probes of one run, by name, in the order in which they are asked.
+
+    Args:
+        always: those of every run.
+        wanted: those that were asked for.
+    """
+
+    def __init__(self, always: dict[str, Probe], wanted: Sequence[Part] = ()) -> None:
+        self.always = always
+        self.by_name = always | {part.name: make_probe(part) for part in wanted if part.name not in always}
+
+        self.around: list[Probe] = []  # that look while the learner learns
+
+    def __iter__(self) -> Iterator[Probe]:
+        return iter(self.by_name.values())
+
+    def begin(self, plan: Plan) -> None:
+        """Let all of them take up the run."""
+        self.around = [each for each in self if type(each).during_step is not Probe.during_step]
+        for probe in self:
+            probe.begin(plan)
+
+    @contextmanager
+    def during_step(self, step: int) -> Iterator[None]:
+        """Context manager: the learner learns batch number `step` inside, and all probes may look how."""
+        with ExitStack() as stack:
+            for probe in self.around:
+                stack.enter_context(probe.during_step(step))
+            yield
+
+    def results(self) -> dict[str, Any]:
+        """Return the fields of a result that the probes of every run fill, and in `probes` the parts of the others."""
+        fields: dict[str, Any] = {}
+        parts: dict[str, Any] = {}
+        for name, probe in self.by_name.items():
+            if name in self.always and name not in OWN_KEY:
+                fields |= probe.result()
+            elif name != RECORDING:
+                options = probe.options()
+                parts[name] = {**({"options": options} if options else {}), **probe.result()}
+        return fields | {"probes": parts}
+
+    def state_dict(self) -> State:
+        return {name: {"options": p.options(), "state": p.state_dict()} for name, p in self.by_name.items()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore exactly these probes; ValueError if the state is of others."""
+        if not isinstance(state, dict) or state.keys() != self.by_name.keys():
+            raise ValueError(f"the saved state is not of the probes {', '.join(self.by_name)}")
+        for name, probe in self.by_name.items():
+            probe.load_state_dict(state[name]["state"])
+
+    def take_up(self, state: State, *, n_steps: int, n_tasks: int) -> list[str]:
+        """Go on with the saved probes, whatever is wanted now; returns what the user has to know, a sentence each.
+
+        A probe that the run was begun with goes on. Code of another package is not imported for it, so such a probe
+        goes on only if it is wanted again, and a logger only if it is told again where to. A probe that was not there
+        from the beginning is left out once it has missed something.
+
+        Args:
+            n_steps, n_tasks: that were learned when the state was saved.
+        """
+        if not isinstance(state, dict) or not all(name in state for name in self.always):
+            raise ValueError("the saved state lacks probes that every run has: --fresh begins anew")
+        told = []
+        probes: dict[str, Probe] = {}
+        for name, probe in self.by_name.items():
+            part = Part(name=name, options=probe.options())
+            if name not in state:
+                if {"steps": n_steps, "tasks": n_tasks, "nothing": 0}[probe.follows]:
+                    told.append(f"the run was begun without {as_option(part)} and leaves none: --fresh begins anew")
+                    continue
+            elif state[name]["options"] != probe.options():
+                saved = Part(name=name, options=state[name]["options"])
+                probe = make_probe(saved)
+                told.append(f"the run was begun with {as_option(saved)} and goes on so: --fresh begins anew")
+            probes[name] = probe
+        for name in state:
+            if name in self.by_name:
+                continue
+            if name in probe_names() and not issubclass(find_probe(name), Logger):
+                probes[name] = make_probe(Part(name=name, options=state[name]["options"]))
+            else:
+                told.append(f"the run was begun with the probe {name}, which ends here: name it to go on with it")
+        for name, probe in probes.items():
+            if name in state:
+                probe.load_state_dict(state[name]["state"])
+        self.by_name = probes
+        return told

@@ -30,8 +30,7 @@ from holdfast.methods._base import Method, ReplayMethod
 from holdfast.methods.er import ER
 from holdfast.methods.finetune import Finetune
 from holdfast.streams.joint import Joint
-
-from .same import assert_same
+from tests.support.same import assert_same
 
 SMALL = Part(name="mlp", options={"hidden": [5]})
 

@@ -17,8 +17,7 @@ from holdfast import build
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import ResultStore
 from tests.cli.test_cli import holdfast
-
-from .report import made_up
+from tests.support import made_up_results
 
 SOURCE = Path(build.__file__).parents[1]
 SMALL = ["--set", "stream.n_tasks=2", "--set", "stream.samples_per_task=20"]
@@ -43,7 +42,7 @@ def store_evil(folder: Path) -> None:
     """Results whose experiments name evil_mod:Evil as each of their parts, in folders where they are looked for."""
     experiment = Experiment.model_validate({"stream": "permuted_digits"})
     for i, part in enumerate(PARTS):
-        content = json.loads(made_up.result(experiment).model_dump_json())
+        content = json.loads(made_up_results.result(experiment).model_dump_json())
         content["experiment"][part] = {"name": "evil_mod:Evil", "strength": 1}
         place = folder / "permuted_digits" / "er" / f"{i}-0123456789"
         place.mkdir(parents=True)
@@ -53,7 +52,7 @@ def store_evil(folder: Path) -> None:
 
 def store_finished(folder: Path) -> None:
     changes = {"stream__n_tasks": 2, "stream__samples_per_task": 20}
-    made_up.store(folder, "permuted_digits", "er", {1: 0.8}, **changes)
+    made_up_results.store(folder, "permuted_digits", "er", {1: 0.8}, **changes)
 
 
 COMMANDS = [

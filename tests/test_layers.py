@@ -16,13 +16,14 @@ ALLOWED = {
     "backbones": set(),
     "memory": {"core"},
     "methods": {"memory", "losses", "core"},
-    "streams": {"core"},
+    "data": {"core"},
+    "streams": {"data", "core"},
     "build": {"methods", "memory", "streams", "core"},
     "saved": {"build", "methods", "memory", "core"},
     "learner": {"saved", "build", "methods", "memory", "core"},
-    "experiments": {"learner", "build", "methods", "memory", "streams", "core"},
+    "experiments": {"learner", "build", "methods", "memory", "streams", "data", "core"},
     "report": {"experiments", "build"},
-    "cli": {"report", "experiments", "learner", "build", "methods", "memory", "streams", "core", "holdfast"},
+    "cli": {"report", "experiments", "build", "methods", "streams", "data", "core", "holdfast"},
     "__main__": {"cli"},
     "holdfast": {"learner"},  # __init__.py
 }

@@ -26,9 +26,8 @@ from holdfast.core.classes import SETTINGS, Setting
 from holdfast.core.model import PREDICT_SIZE
 from holdfast.learner import MAX_CLASSES, MAX_TASKS
 from holdfast.methods._base import Diverged, Method
-
-from .core.trees import compact
-from .same import assert_same
+from tests.support.same import assert_same
+from tests.support.trees import compact
 
 BACKBONE = {"name": "mlp", "hidden": [5]}
 N_INPUTS = 4

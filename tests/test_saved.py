@@ -20,9 +20,8 @@ from holdfast.core.state import restore_generator
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import CHECKPOINT, run
-
-from .contracts.toy import Toy
-from .same import assert_same
+from tests.support.same import assert_same
+from tests.support.toy import Toy
 
 State = dict[str, Any]
 N_INPUTS = 4

@@ -19,8 +19,8 @@ import pytest
 
 from holdfast.cli import data as data_command
 from holdfast.cli.data import app
-from holdfast.streams._catalogue import CATALOGUE, Archive, IdxFile, IdxFiles
-from tests.streams.made_up import write_descriptors
+from holdfast.data.catalogue import CATALOGUE, Archive, IdxFile, IdxFiles
+from tests.support.data_files import write_descriptors
 
 CONTENT = b"\x00\x00\x08\x01\x00\x00\x00\x03\x07\x02\x01"
 

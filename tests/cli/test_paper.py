@@ -18,7 +18,7 @@ from holdfast.report.figures import paper_figures
 from holdfast.report.page import results_page
 from holdfast.report.paper import make_table, paper_tables, stored_runs
 from tests.cli.test_cli import holdfast
-from tests.report.made_up import put_record, store, store_in_turn
+from tests.support.made_up_results import put_record, store, store_in_turn
 
 # The command prints its warnings, which is tested here.
 pytestmark = pytest.mark.filterwarnings("always::UserWarning")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.test_cli import SMALL, holdfast
-from tests.report.made_up import store
+from tests.support.made_up_results import store
 
 # The command prints its warnings, which is tested here.
 pytestmark = pytest.mark.filterwarnings("always::UserWarning")

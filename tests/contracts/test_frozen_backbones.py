@@ -9,8 +9,7 @@ import torch
 
 from holdfast import Learner
 from holdfast.build import names
-
-from .toy import N_FEATURES, toy_batches
+from tests.support.toy import N_FEATURES, toy_batches
 
 # Batch normalisation would change without a gradient.
 RESNET = {"name": "reduced_resnet18", "width": 8, "frozen": True}

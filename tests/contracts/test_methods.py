@@ -17,9 +17,8 @@ from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
 from holdfast.methods._base import ReplayMethod
-
-from ..same import assert_same
-from .toy import N_FEATURES, Toy, toy_batches
+from tests.support.same import assert_same
+from tests.support.toy import N_FEATURES, Toy, toy_batches
 
 REPLAY_METHODS = [name for name in names("methods") if issubclass(find("methods", name), ReplayMethod)]
 PAIRS = [  # a method without a memory has no selection to vary

@@ -7,10 +7,9 @@ import torch
 
 from holdfast import Learner, load_learner
 from holdfast.core.average import WeightAverage
-
-from ..contracts.toy import toy_batches
-from ..methods.small import small_model
-from ..same import assert_same
+from tests.support.same import assert_same
+from tests.support.small import small_model
+from tests.support.toy import toy_batches
 
 
 def test_the_average_is_the_exponential_one_with_a_warm_up():

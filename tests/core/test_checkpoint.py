@@ -24,9 +24,8 @@ from torch import Tensor
 
 from holdfast.core import checkpoint
 from holdfast.core.checkpoint import CorruptCheckpoint, previous_checkpoint, read_checkpoint, write_checkpoint
-
-from ..same import assert_same
-from .trees import DTYPES, compact, states
+from tests.support.same import assert_same
+from tests.support.trees import DTYPES, compact, states
 
 SMALL = {"weights": torch.tensor([1.0, -2.0]), "slots": {(0, 1): [2, 3]}, "n": 1}
 

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from holdfast.core.batch import NO_TASK
 from holdfast.core.classes import SETTING_MEANINGS, SETTINGS, SeenClasses, Setting
-
-from ..same import assert_same
+from tests.support.same import assert_same
 
 others = pytest.mark.parametrize("setting", ["class", "domain", "free"])
 

@@ -22,8 +22,7 @@ from holdfast.core.gradients import (
     project_soft_gem,
     rotate_mega2,
 )
-
-from .oracles import gem_by_nnls
+from tests.support.oracles import gem_by_nnls
 
 # Whole numbers are often zero, parallel, opposed or twice the same; the others hardly ever.
 numbers = st.one_of(st.integers(-3, 3).map(float), st.floats(-10, 10).map(lambda x: round(x, 3)))

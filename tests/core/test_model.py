@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import PREDICT_SIZE, Head, HeadKind, Model, predicting
-
-from ..same import assert_same
+from tests.support.same import assert_same
 
 both_heads = pytest.mark.parametrize("kind", ["linear", "cosine"])
 

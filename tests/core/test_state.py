@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from torch import nn
 
 from holdfast.core.state import Stateful
-
-from ..same import assert_same
-from .trees import compact, plain_values, tensors, trees
+from tests.support.same import assert_same
+from tests.support.trees import compact, plain_values, tensors, trees
 
 
 class Counter(Stateful):

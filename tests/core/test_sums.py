@@ -13,8 +13,7 @@ from torch import Tensor
 
 from holdfast.core import sums as module
 from holdfast.core.sums import ClassSums
-
-from ..same import assert_same
+from tests.support.same import assert_same
 
 N_CLASSES, N_FEATURES = 3, 5
 

@@ -5,7 +5,7 @@ import pytest
 from holdfast.build import Part
 from holdfast.experiments.protocol import by_protocol, protocol_of
 from holdfast.experiments.recipes import load_recipe
-from tests.report.made_up import result
+from tests.support.made_up_results import result
 
 
 def made(row="er", recipe="permuted_digits", n_tasks=2, seed=1, **changes):

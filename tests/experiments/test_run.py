@@ -17,10 +17,9 @@ from holdfast.experiments.results import Refused, ResultStore
 from holdfast.experiments.run import CHECKPOINT, Interrupted, run
 from holdfast.learner import Learner
 from holdfast.streams._base import Task
-
-from ..contracts.toy import Toy
-from ..same import assert_same
-from .killed import run_in_a_process
+from tests.support.killed import run_in_a_process
+from tests.support.same import assert_same
+from tests.support.toy import Toy
 
 
 def toy_experiment(**changes: object) -> Experiment:

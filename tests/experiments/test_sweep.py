@@ -17,9 +17,9 @@ from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import Interrupted, run
 from holdfast.experiments.sweep import MAX_DEATHS, Job, SweepReport, oversee, sweep
+from tests.support.gated import Gated, at_gate, open_gate
+from tests.support.same import assert_same
 
-from ..same import assert_same
-from .gated import Gated, at_gate, open_gate
 from .test_run import left_behind, toy_experiment
 
 

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.streams import _catalogue, _download
-from holdfast.streams._base import BrokenData, MissingData
-from holdfast.streams._catalogue import ArrayFile, IdxFile, IdxFiles, LabelledRecords, ListedPictures, PicturesByClass
-from holdfast.streams._files import read_awa1_features, read_awa2, read_cifar100, read_cub, read_idx
-from holdfast.streams._images import decode
+from holdfast.data import catalogue, download
+from holdfast.data.catalogue import ArrayFile, IdxFile, IdxFiles, LabelledRecords, ListedPictures, PicturesByClass
+from holdfast.data.layouts import read_awa1_features, read_awa2, read_cifar100, read_cub, read_idx
+from holdfast.data.photos import decode
+from holdfast.data.places import BrokenData, MissingData
+from tests.support import data_files
 
-from ..streams import made_up
 from ._loop import tries
 
 WORDS = [b"..", b"/", b"\\", b"\0", b"\x1b", b"9" * 400, b"-1", b"NaN", b"\xff", b"PK\1\2", b"(", b"{", b"\n", b"%!PS"]
@@ -97,7 +97,7 @@ def test_photos(tmp_path: Path):
 
 
 def idx(shape: tuple[int, ...]) -> bytes:
-    return made_up.idx(np.zeros(shape, np.uint8))
+    return data_files.idx(np.zeros(shape, np.uint8))
 
 
 def test_files_of_mnist(tmp_path: Path):
@@ -128,11 +128,11 @@ def test_records_of_cifar(tmp_path: Path):
 def birds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("birds")
     folder = root / "CUB_200_2011"
-    made_up.write_list(folder / "images.txt", [f"{c:03}.Bird/{i}.jpg" for c in range(200) for i in range(2)])
-    made_up.write_list(folder / "image_class_labels.txt", [str(i // 2 + 1) for i in range(400)])
-    made_up.write_list(folder / "train_test_split.txt", [str(i % 2) for i in range(400)])
-    made_up.write_list(folder / "classes.txt", [f"{c:03}.Bird" for c in range(200)])
-    made_up.write_photo(folder / "images/000.Bird/0.jpg", np.random.default_rng(0))
+    data_files.write_list(folder / "images.txt", [f"{c:03}.Bird/{i}.jpg" for c in range(200) for i in range(2)])
+    data_files.write_list(folder / "image_class_labels.txt", [str(i // 2 + 1) for i in range(400)])
+    data_files.write_list(folder / "train_test_split.txt", [str(i % 2) for i in range(400)])
+    data_files.write_list(folder / "classes.txt", [f"{c:03}.Bird" for c in range(200)])
+    data_files.write_photo(folder / "images/000.Bird/0.jpg", np.random.default_rng(0))
     return root
 
 
@@ -201,7 +201,7 @@ def test_archives_of_arrays(tmp_path: Path):
         assert_verified(ArrayFile(len(whole), "0" * 64, {"features": ("<f2", (4, 8))}), path)
 
 
-def assert_verified(layout: _catalogue.Layout, place: Path) -> None:
+def assert_verified(layout: catalogue.Layout, place: Path) -> None:
     """Both looks at a data set say what is wrong, and raise nothing."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -239,7 +239,7 @@ PACK: dict[str, Callable[[random.Random], bytes]] = {"tar": tar, "zip": zipped}
 
 @pytest.mark.parametrize("kind", PACK)
 def test_archives_of_files(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_download, "LEAST_UNPACKED", 2**20)
+    monkeypatch.setattr(download, "LEAST_UNPACKED", 2**20)
     outside = tmp_path / "outside"
     for rng in tries(seed=7, at_least=200):
         inside = outside / "inside"
@@ -251,9 +251,9 @@ def test_archives_of_files(tmp_path: Path, kind: str, monkeypatch: pytest.Monkey
         elif rng.random() < 0.8:
             packed = mutated(packed, rng)
         source.write_bytes(packed)
-        offered = _catalogue.Archive("archive", (), None, None, kind)  # type: ignore[arg-type]
-        with contextlib.suppress(_download._Broken, _download.DownloadError), _download._disk(inside):
-            _download._unpack(offered, source, inside, "set", lambda *_: None)
+        offered = catalogue.Archive("archive", (), None, None, kind)  # type: ignore[arg-type]
+        with contextlib.suppress(download._Broken, download.DownloadError), download._disk(inside):
+            download._unpack(offered, source, inside, "set", lambda *_: None)
         assert [path.name for path in outside.iterdir()] == ["inside"], "something lies outside the folder"
         assert all(path.is_file() or path.is_dir() for path in inside.rglob("*"))
         assert not any(path.is_symlink() for path in inside.rglob("*"))

@@ -11,8 +11,7 @@ from torch import Tensor
 from holdfast.core.batch import Batch
 from holdfast.memory.knn_shapley import balanced_order, class_numbers, knn_shapley
 from holdfast.memory.storage import Memory
-
-from .shapley_by_hand import shapley_by_hand, worth
+from tests.support.shapley_by_hand import shapley_by_hand, worth
 
 
 def drawn(n: int, m: int, seed: int, n_classes: int = 3) -> tuple[Tensor, Tensor, Tensor, Tensor]:

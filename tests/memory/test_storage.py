@@ -14,8 +14,7 @@ from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.memory.storage import Memory, parse_bytes
-
-from ..same import assert_same
+from tests.support.same import assert_same
 
 
 def numbered(*numbers: int) -> Batch:

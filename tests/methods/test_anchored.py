@@ -21,10 +21,9 @@ from holdfast.methods._base import Diverged
 from holdfast.methods.ewc import EWC
 from holdfast.methods.finetune import Finetune
 from holdfast.methods.rwalk import RWalk
-
-from ..same import assert_same
-from .anchored import METHODS, linear_model, make
-from .small import small_batch, small_model
+from tests.support.anchored import METHODS, linear_model, make
+from tests.support.same import assert_same
+from tests.support.small import small_batch, small_model
 
 each_method = pytest.mark.parametrize("kind", METHODS, ids=lambda kind: kind.__name__)
 

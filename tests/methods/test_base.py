@@ -14,9 +14,8 @@ from holdfast.memory.storage import Memory
 from holdfast.methods._base import Diverged
 from holdfast.methods.er import ER
 from holdfast.methods.finetune import Finetune
-
-from ..same import assert_same
-from .small import small_batch, small_model
+from tests.support.same import assert_same
+from tests.support.small import small_batch, small_model
 
 
 def er(**options: Any) -> ER:

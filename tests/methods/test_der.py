@@ -23,10 +23,9 @@ from holdfast.memory.storage import Memory
 from holdfast.methods.der import DER
 from holdfast.methods.er import ER
 from holdfast.methods.finetune import Finetune
-
-from ..contracts.toy import toy_batches
-from ..same import assert_same
-from .small import small_batch, small_model
+from tests.support.same import assert_same
+from tests.support.small import small_batch, small_model
+from tests.support.toy import toy_batches
 
 both_backbones = pytest.mark.parametrize(
     "last", [nn.Tanh, partial(nn.BatchNorm1d, 4)], ids=["tanh", "batch normalisation"]

@@ -15,9 +15,8 @@ from holdfast import Learner, load_learner
 from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.classes import Setting
 from holdfast.methods.drr import DRR
-
-from ..contracts.toy import Toy, toy_batches
-from ..same import assert_same
+from tests.support.same import assert_same
+from tests.support.toy import Toy, toy_batches
 
 
 def learned(n_batches: int = 16, setting: Setting = "task", **options: Any) -> Learner:

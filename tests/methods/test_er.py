@@ -17,9 +17,8 @@ from holdfast.memory.selection.reservoir import Reservoir
 from holdfast.memory.storage import Memory
 from holdfast.methods.er import ER
 from holdfast.methods.finetune import Finetune
-
-from ..same import assert_same
-from .small import small_batch, small_model
+from tests.support.same import assert_same
+from tests.support.small import small_batch, small_model
 
 
 def er(model: Model | None = None, **options: Any) -> ER:

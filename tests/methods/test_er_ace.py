@@ -12,9 +12,8 @@ from holdfast.core.model import Model
 from holdfast.methods._base import ReplayMethod
 from holdfast.methods.er import ER
 from holdfast.methods.er_ace import ERACE
-
-from .by_hand import built
-from .small import small_batch, small_model
+from tests.support.by_hand import built
+from tests.support.small import small_batch, small_model
 
 
 def loss_by_hand(model: Model, old: Batch, new: Batch) -> float:

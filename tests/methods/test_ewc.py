@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from holdfast.methods.ewc import EWC
-
-from .anchored import make, rows, softmax_gradient, weights_of
-from .small import small_batch
+from tests.support.anchored import make, rows, softmax_gradient, weights_of
+from tests.support.small import small_batch
 
 
 def test_fisher_importance_and_weights_are_those_of_the_closed_form_over_three_tasks():

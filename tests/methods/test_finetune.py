@@ -11,9 +11,8 @@ from holdfast.core.batch import Batch
 from holdfast.core.model import Model
 from holdfast.core.optimizers import make_optimizer
 from holdfast.methods.finetune import Finetune
-
-from ..same import assert_same
-from .small import small_batch, small_model
+from tests.support.same import assert_same
+from tests.support.small import small_batch, small_model
 
 
 def finetune(model: Model, *, lr: float = 0.1, momentum: float = 0.0, **options: Any) -> Finetune:

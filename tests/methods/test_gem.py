@@ -11,10 +11,9 @@ from holdfast import Learner
 from holdfast.core.batch import NO_TASK, Batch, join
 from holdfast.methods.agem import AGEM
 from holdfast.methods.gem import GEM
-
-from ..core.oracles import gem_by_nnls
-from .by_hand import LR, built, gradient_by_hand, opposed, weights
-from .small import small_batch, small_model
+from tests.support.by_hand import LR, built, gradient_by_hand, opposed, weights
+from tests.support.oracles import gem_by_nnls
+from tests.support.small import small_batch, small_model
 
 
 def shifted(batch: Batch, by: int, task: int) -> Batch:

@@ -19,10 +19,9 @@ from holdfast.methods.gem import GEM
 from holdfast.methods.mega1 import MEGA1
 from holdfast.methods.mega2 import MEGA2
 from holdfast.methods.soft_gem import SoftGEM
-
-from ..same import assert_same
-from .by_hand import built, opposed, weights
-from .small import small_batch, small_model
+from tests.support.by_hand import built, opposed, weights
+from tests.support.same import assert_same
+from tests.support.small import small_batch, small_model
 
 each = pytest.mark.parametrize("kind", [AGEM, GEM, MEGA1, MEGA2, SoftGEM])
 

@@ -10,10 +10,9 @@ from holdfast.core.batch import Batch
 from holdfast.core.model import Model
 from holdfast.methods.finetune import Finetune
 from holdfast.methods.mas import MAS
-
-from ..same import assert_same
-from .anchored import linear_model, make, rows, softmax_gradient, weights_of
-from .small import small_batch, small_model
+from tests.support.anchored import linear_model, make, rows, softmax_gradient, weights_of
+from tests.support.same import assert_same
+from tests.support.small import small_batch, small_model
 
 
 def squared_scores_gradient(theta: np.ndarray, batch: Batch, competing: list[int]) -> np.ndarray:

@@ -14,8 +14,7 @@ from holdfast import Learner
 from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.classes import SETTINGS, Setting
 from holdfast.methods.mdmt_r import MDMTR
-
-from ..contracts.toy import toy_batches
+from tests.support.toy import toy_batches
 
 
 def learned(n_batches: int, setting: Setting = "task", **options: Any) -> Learner:

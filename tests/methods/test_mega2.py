@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from holdfast.methods.mega2 import MEGA2
-
-from .by_hand import LR, built, gradient_by_hand, opposed, weights
-from .small import small_batch, small_model
+from tests.support.by_hand import LR, built, gradient_by_hand, opposed, weights
+from tests.support.small import small_batch, small_model
 
 
 @pytest.mark.parametrize("last", [nn.Tanh, partial(nn.BatchNorm1d, 4)], ids=["tanh", "batch normalisation"])

@@ -19,9 +19,8 @@ from holdfast.memory.selection.reservoir import Reservoir
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Diverged
 from holdfast.methods.mer import MER
-
-from ..same import assert_same
-from .small import small_batch, small_model
+from tests.support.same import assert_same
+from tests.support.small import small_batch, small_model
 
 
 def mer(model: Model | None = None, *, optimizer: OptimizerName = "sgd", lr: float = 0.1, **options: Any) -> MER:

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from holdfast.methods.rwalk import RWalk
-
-from .anchored import make, rows, softmax_gradient, weights_of
-from .small import small_batch, small_model
+from tests.support.anchored import make, rows, softmax_gradient, weights_of
+from tests.support.small import small_batch, small_model
 
 
 def test_every_part_is_that_of_the_closed_form_over_three_tasks():

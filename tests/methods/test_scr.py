@@ -25,10 +25,9 @@ from holdfast.memory.selection.reservoir import Reservoir
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Diverged
 from holdfast.methods.scr import SCR
-
-from ..contracts.toy import Toy, toy_batches
-from ..same import assert_same
-from .small import small_batch, small_model
+from tests.support.same import assert_same
+from tests.support.small import small_batch, small_model
+from tests.support.toy import Toy, toy_batches
 
 
 def scr(model: Model | None = None, **options: Any) -> SCR:

@@ -6,9 +6,8 @@ import torch
 
 from holdfast.core.optimizers import make_optimizer
 from holdfast.methods.si import SI
-
-from .anchored import linear_model, make, rows, softmax_gradient, weights_of
-from .small import small_batch
+from tests.support.anchored import linear_model, make, rows, softmax_gradient, weights_of
+from tests.support.small import small_batch
 
 
 def test_importance_and_weights_are_those_of_the_closed_form_over_three_tasks():

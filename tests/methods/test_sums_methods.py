@@ -15,8 +15,7 @@ from holdfast import Learner, load_learner
 from holdfast.core.checkpoint import read_checkpoint, write_checkpoint
 from holdfast.methods._base import Diverged
 from holdfast.methods._sums import LEAST, SumsMethod
-
-from ..same import assert_same
+from tests.support.same import assert_same
 
 N_FEATURES, N_CLASSES = 6, 4
 METHODS: dict[str, dict[str, Any]] = {

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.report.html_page import HERE, html_page
 from holdfast.report.page_data import page_data
-from tests.report.made_up import hostile_results, store
+from tests.support.made_up_results import hostile_results, store
 
 
 class Elements(HTMLParser):

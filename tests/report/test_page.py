@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from holdfast.report.page import results_page
-from tests.report.made_up import table
+from tests.support.made_up_results import table
 
 
 def test_the_page_counts_its_verdicts_and_those_on_few_seeds():

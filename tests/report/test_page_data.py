@@ -22,8 +22,8 @@ from holdfast.experiments.results import Result, ResultStore
 from holdfast.experiments.run import run
 from holdfast.experiments.tables import comparison, drift_rows
 from holdfast.report.page_data import MAP_SIZE, NO_MAP, Data, page_data
-from tests.report.made_up import result as made_up_result
-from tests.report.made_up import store
+from tests.support.made_up_results import result as made_up_result
+from tests.support.made_up_results import store
 
 STORED = Path(__file__).parents[2] / "results" / "permuted_digits"
 SMALL = {"stream.n_tasks": 2, "stream.samples_per_task": 60}

@@ -13,8 +13,8 @@ from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
 from holdfast.report.html_page import html_page
 from holdfast.report.page_data import Data, page_data
-from tests.report.browser import CHROMIUM, DRIVER, Browser, browser
-from tests.report.made_up import hostile_results, result, store
+from tests.support.browser import CHROMIUM, DRIVER, Browser, browser
+from tests.support.made_up_results import hostile_results, result, store
 
 pytestmark = pytest.mark.skipif(
     not (CHROMIUM and DRIVER),

@@ -15,7 +15,7 @@ from holdfast.report.paper import chosen_tables, make_table, missing_experiments
 from holdfast.report.rendering import numbers
 from holdfast.report.tables import parse_printed
 from tests.conftest import SHARED
-from tests.report.made_up import store
+from tests.support.made_up_results import store
 
 TEX = Path(os.environ.get("HOLDFAST_PAPER", SHARED / "paper.tex"))
 

@@ -22,7 +22,7 @@ from holdfast.report.rendering import (
     verdicts,
 )
 from holdfast.report.tables import Cell, Column, Row, Table, parse_printed
-from tests.report.made_up import run, table
+from tests.support.made_up_results import run, table
 
 BASE = Path("docs")
 

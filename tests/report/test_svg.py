@@ -14,7 +14,7 @@ import holdfast.report
 from holdfast.report.figures import Figure, make_figure, paper_figures
 from holdfast.report.svg import CLASS_COLOURS, COLOURS, draw, look_of, round_ticks
 from holdfast.report.tables import Row
-from tests.report.made_up import HOSTILE, bars, lines, maps
+from tests.support.made_up_results import HOSTILE, bars, lines, maps
 
 SVG = "{http://www.w3.org/2000/svg}"
 FIGURES = [bars, lines, maps]

@@ -5,17 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.streams._base import (
-    Task,
-    all_rows,
-    chosen,
-    data_root,
-    first,
-    missing,
-    seeded_generator,
-    shuffled,
-    thinned,
-)
+from holdfast.data.places import data_root, missing
+from holdfast.streams._base import Task, all_rows, chosen, first, seeded_generator, shuffled, thinned
 
 
 def numbered_task(n: int) -> Task:

@@ -12,7 +12,8 @@ import torch
 
 from holdfast import streams
 from holdfast.core.batch import Batch
-from holdfast.streams._base import MissingData, Stream
+from holdfast.data.places import MissingData
+from holdfast.streams._base import Stream
 from holdfast.streams.joint import Joint
 from holdfast.streams.permuted_digits import PermutedDigits
 from holdfast.streams.permuted_mnist import PermutedMnist

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from holdfast.streams._base import MissingData
+from holdfast.data.places import MissingData
 from holdfast.streams._digits import digits
 from holdfast.streams.permuted_digits import PermutedDigits
 

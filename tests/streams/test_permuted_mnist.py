@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.streams._base import BrokenData
-from holdfast.streams._files import read_idx
+from holdfast.data.layouts import read_idx
+from holdfast.data.places import BrokenData
 from holdfast.streams.permuted_mnist import PermutedMnist
-
-from . import made_up
+from tests.support import data_files
 
 
 def test_the_first_5000_rows_are_set_aside(made_up_data: Path):
@@ -48,7 +47,7 @@ def test_inputs_stay_bytes_and_are_scaled_to_1(made_up_data: Path):
 
 
 def test_too_few_training_images_are_an_error(tmp_path: Path):
-    made_up.write_mnist(tmp_path, n_train=5000)
+    data_files.write_mnist(tmp_path, n_train=5000)
     with pytest.raises(BrokenData, match="found 5000 training images, expected more than 5,000"):
         PermutedMnist(tmp_path)
 
@@ -61,9 +60,9 @@ def test_too_few_training_images_are_an_error(tmp_path: Path):
     ],
 )
 def test_labels_that_do_not_fit_the_images_are_an_error(tmp_path: Path, labels: np.ndarray, message: str):
-    made_up.write_mnist(tmp_path)
+    data_files.write_mnist(tmp_path)
     (tmp_path / "mnist/t10k-labels-idx1-ubyte").unlink()
-    (tmp_path / "mnist/t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(made_up.idx(labels)))
+    (tmp_path / "mnist/t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(data_files.idx(labels)))
     with pytest.raises(BrokenData, match=message):
         PermutedMnist(tmp_path)
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.streams._base import BrokenData, Stream
-from holdfast.streams._files import read_awa1_features, read_awa2
+from holdfast.data.layouts import read_awa1_features, read_awa2
+from holdfast.data.places import BrokenData
+from holdfast.streams._base import Stream
 from holdfast.streams.split_awa import SplitAwa
-
-from . import made_up
+from tests.support import data_files
 
 
 @pytest.fixture(params=["images", "features"])
@@ -104,7 +104,7 @@ def test_an_unknown_source_is_an_error(made_up_data: Path):
 
 
 def test_fewer_training_samples_than_tasks_are_an_error(tmp_path: Path):
-    made_up.write_awa1_features(tmp_path, n=3)
+    data_files.write_awa1_features(tmp_path, n=3)
     with pytest.raises(BrokenData, match=r"2 training samples of class \d+ for \d+ tasks: the data is not compl"):
         SplitAwa(tmp_path, source="features")
 

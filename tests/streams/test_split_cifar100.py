@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.streams._base import BrokenData
-from holdfast.streams._files import read_cifar100
+from holdfast.data.layouts import read_cifar100
+from holdfast.data.places import BrokenData
 from holdfast.streams.split_cifar100 import SplitCifar100
-
-from . import made_up
+from tests.support import data_files
 
 
 def test_every_class_is_in_one_task_and_tuning_has_the_first_15(made_up_data: Path):
@@ -61,7 +60,7 @@ def test_a_picture_turns_in_one_to_four_ways(made_up_data: Path, turns: int):
 
 
 def test_a_class_without_images_is_an_error(tmp_path: Path):
-    made_up.write_cifar100(tmp_path)
+    data_files.write_cifar100(tmp_path)
     path = tmp_path / "cifar-100-binary/test.bin"
     records = np.fromfile(path, np.uint8).reshape(-1, 3074)
     path.write_bytes(records[records[:, 1] != 40].tobytes())

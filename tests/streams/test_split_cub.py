@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.streams._files import read_cub
-from holdfast.streams._images import decode
+from holdfast.data.layouts import read_cub
+from holdfast.data.photos import decode
 from holdfast.streams.split_cub import SplitCub
 
 

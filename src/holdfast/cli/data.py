@@ -23,10 +23,10 @@ from rich.progress import (
 from rich.table import Table
 
 from holdfast.cli.printing import console, printable
-from holdfast.streams._awa1 import N_PUBLISHED, convert_awa1
-from holdfast.streams._base import BrokenData, MissingData, data_root
-from holdfast.streams._catalogue import CATALOGUE, DataSet, Finding, Status, UnknownDataSet, find
-from holdfast.streams._download import DownloadError, download
+from holdfast.data.awa1 import N_PUBLISHED, convert_awa1
+from holdfast.data.catalogue import CATALOGUE, DataSet, Finding, Status, UnknownDataSet, find
+from holdfast.data.download import DownloadError, download
+from holdfast.data.places import BrokenData, MissingData, data_root
 
 app = typer.Typer(no_args_is_help=True, help="The data sets: what there is, what is here, and how to get it.")
 

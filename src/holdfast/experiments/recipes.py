@@ -257,5 +257,4 @@ def _changed(settings: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
 
 
 def _folder() -> Path:
-    inside = Path(__file__).parents[1] / "recipes"
-    return inside if inside.exists() else Path(__file__).parents[3] / "recipes"  # a checkout has them on top
+    return Path(__file__).parents[1] / "recipes"

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from holdfast.streams._untrusted import read_at_most
+from holdfast.data.untrusted import read_at_most
 
 MAX_BYTES = 256 * 2**20  # of a file; the largest packed one has some megabytes
 MAX_DEPTH = 32

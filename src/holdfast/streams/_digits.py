@@ -7,8 +7,9 @@ from functools import cache
 import numpy as np
 import torch
 
-from holdfast.streams._base import MissingData, seeded_generator
-from holdfast.streams._files import Rows
+from holdfast.data.layouts import Rows
+from holdfast.data.places import MissingData
+from holdfast.streams._base import seeded_generator
 
 N_TEST = 297
 

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from holdfast.data.layouts import Rows
 from holdfast.streams._base import Samples, Task, all_rows, seeded_generator
-from holdfast.streams._files import Rows
 
 
 def permuted_tasks(numbers: Sequence[int], train: Rows, test: Rows, *, seed: int) -> list[Task]:

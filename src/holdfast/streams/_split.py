@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holdfast.streams._base import BrokenData, Samples, Task, all_rows, seeded_generator, shuffled
+from holdfast.data.places import BrokenData
+from holdfast.streams._base import Samples, Task, all_rows, seeded_generator, shuffled
 
 PHOTO_MEAN = (123.68, 116.78, 103.94)  # ImageNet's mean red, green and blue, out of 255
 

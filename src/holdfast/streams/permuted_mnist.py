@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.streams._base import Stream, TaskSubset, broken, chosen, data_root, first, thinned
-from holdfast.streams._files import Rows, read_idx
+from holdfast.data.layouts import Rows, read_idx
+from holdfast.data.places import broken, data_root
+from holdfast.streams._base import Stream, TaskSubset, chosen, first, thinned
 from holdfast.streams._permuted import permuted_tasks
 
 N_VALIDATION = 5000  # the first rows of the training file, set aside as in TensorFlow's MNIST

@@ -10,21 +10,10 @@ from typing import Literal
 
 import torch
 
-from holdfast.streams._base import (
-    BrokenData,
-    Samples,
-    Stream,
-    Task,
-    TaskSubset,
-    chosen,
-    data_root,
-    first,
-    seeded_generator,
-    shuffled,
-    thinned,
-)
-from holdfast.streams._files import N_AWA, read_awa1_features, read_awa2
-from holdfast.streams._images import decoded
+from holdfast.data.layouts import N_AWA, read_awa1_features, read_awa2
+from holdfast.data.photos import decoded
+from holdfast.data.places import BrokenData, data_root
+from holdfast.streams._base import Samples, Stream, Task, TaskSubset, chosen, first, seeded_generator, shuffled, thinned
 from holdfast.streams._split import photo_mean, rows_of_classes, whole
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from holdfast.streams._base import Stream, TaskSubset, chosen, data_root, first, thinned
-from holdfast.streams._files import read_cifar100
+from holdfast.data.layouts import read_cifar100
+from holdfast.data.places import data_root
+from holdfast.streams._base import Stream, TaskSubset, chosen, first, thinned
 from holdfast.streams._split import class_groups, split_tasks, turned, whole
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import torch
 
-from holdfast.streams._base import Stream, TaskSubset, chosen, data_root, first, thinned
-from holdfast.streams._files import read_cub
-from holdfast.streams._images import decoded
+from holdfast.data.layouts import read_cub
+from holdfast.data.photos import decoded
+from holdfast.data.places import data_root
+from holdfast.streams._base import Stream, TaskSubset, chosen, first, thinned
 from holdfast.streams._split import class_groups, photo_mean, split_tasks, turned, whole
 
 

@@ -6,8 +6,8 @@ from holdfast.experiments.probes.drift import Drift
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
 from holdfast.experiments.tables import drift_rows
+from tests.support.toy import Toy, toy_batches
 
-from ...contracts.toy import Toy, toy_batches
 from ..test_run import toy_experiment
 
 

@@ -20,9 +20,9 @@ from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import Interrupted, run
 from holdfast.learner import Learner
 from holdfast.streams._base import Stream
+from tests.support.killed import run_in_a_process
+from tests.support.same import assert_same
 
-from ...same import assert_same
-from ..killed import run_in_a_process
 from ..test_run import _after, left_behind, toy_experiment
 
 

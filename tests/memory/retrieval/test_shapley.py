@@ -14,10 +14,9 @@ from holdfast.core.classes import SETTINGS, Setting
 from holdfast.memory.knn_shapley import balanced_order
 from holdfast.memory.retrieval.shapley import Shapley
 from holdfast.memory.storage import Memory
-
-from ...contracts.toy import toy_batches
-from ...same import assert_same
-from ..shapley_by_hand import shapley_by_hand
+from tests.support.same import assert_same
+from tests.support.shapley_by_hand import shapley_by_hand
+from tests.support.toy import toy_batches
 
 IDENTITY: Any = SimpleNamespace(embed=lambda x: x)  # a model whose features are its inputs
 

@@ -18,9 +18,8 @@ from holdfast.core.classes import Setting
 from holdfast.core.model import HeadKind, Model
 from holdfast.memory.selection.gradient_diversity import SIMILARITY, GradientDiversity, direction
 from holdfast.memory.storage import Memory
-
-from ...methods.small import small_batch, small_model
-from ...same import assert_same
+from tests.support.same import assert_same
+from tests.support.small import small_batch, small_model
 
 OPTIONS = {"n_references": 3, "reference_size": 2}
 

@@ -14,8 +14,7 @@ from torch import Tensor
 from holdfast.core.batch import Batch
 from holdfast.memory.selection.mean_of_features import MeanOfFeatures, herd
 from holdfast.memory.storage import Memory
-
-from ...same import assert_same
+from tests.support.same import assert_same
 
 Key = tuple[int, int]
 IDENTITY: Any = SimpleNamespace(embed=lambda x: x)  # a model whose features are its inputs

@@ -11,8 +11,7 @@ from scipy.stats import chisquare
 from holdfast.core.batch import Batch
 from holdfast.memory.selection.reservoir import Reservoir
 from holdfast.memory.storage import Memory
-
-from ...same import assert_same
+from tests.support.same import assert_same
 
 
 def numbered(numbers: range | list[int]) -> Batch:

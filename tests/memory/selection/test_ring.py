@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from holdfast.core.batch import Batch
 from holdfast.memory.selection.ring import Key, Ring
 from holdfast.memory.storage import Memory
-
-from ...same import assert_same
+from tests.support.same import assert_same
 
 keys = st.tuples(st.integers(0, 1), st.integers(0, 2))  # task and class
 

@@ -13,8 +13,7 @@ from holdfast.core.batch import Batch
 from holdfast.memory.knn_shapley import balanced_order
 from holdfast.memory.selection.shapley import Shapley
 from holdfast.memory.storage import Memory
-
-from ..shapley_by_hand import shapley_by_hand
+from tests.support.shapley_by_hand import shapley_by_hand
 
 IDENTITY: Any = SimpleNamespace(embed=lambda x: x)  # a model whose features are its inputs
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.streams._base import BrokenData, MissingData
-from holdfast.streams._untrusted import MAX_TEXT, Unsafe, check_name, one_line, read_at_most
+from holdfast.data.places import BrokenData, MissingData
+from holdfast.data.untrusted import MAX_TEXT, Unsafe, check_name, one_line, read_at_most
 
 # In the order in which they are joined. Only these are histograms of counts; the first comes as shares already.
 DESCRIPTORS = ("phog-hist", "lss-hist", "sift-hist", "surf-hist", "rgsift-hist")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.streams._catalogue import (
+from holdfast.data.catalogue import (
     CATALOGUE,
     ArrayFile,
     DataSet,

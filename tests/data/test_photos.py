@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.streams import _images
-from holdfast.streams._base import BrokenData, MissingData
-from holdfast.streams._images import decode, decoded
+from holdfast.data import photos
+from holdfast.data.photos import decode, decoded
+from holdfast.data.places import BrokenData, MissingData
+from tests.support import data_files
 
-from . import made_up
-
-SOURCE = Path(_images.__file__).parents[2]
+SOURCE = Path(photos.__file__).parents[2]
 SIZE = 64  # 12 KB a photo: more than a file's buffer, so that half of the work is really on the disk
 
 
@@ -24,7 +23,7 @@ def root(tmp_path: Path) -> Path:
     """A data root with eight photos."""
     rng = np.random.default_rng(0)
     for i in range(8):
-        made_up.write_photo(tmp_path / f"data/{i}.jpg", rng, size=(30 + i, 40))
+        data_files.write_photo(tmp_path / f"data/{i}.jpg", rng, size=(30 + i, 40))
     return tmp_path / "data"
 
 
@@ -45,9 +44,9 @@ def no_decoding(*_: object, **__: object) -> None:
 
 
 def other_process(root: Path, program: str) -> "subprocess.Popen[str]":
-    """A process that runs `program` with _images, root and files at hand."""
+    """A process that runs `program` with photos, root and files at hand."""
     start = (
-        "import sys; from pathlib import Path; from holdfast.streams import _images\n"
+        "import sys; from pathlib import Path; from holdfast.data import photos\n"
         "root = Path(sys.argv[1]); files = sorted(path.name for path in root.glob('*.jpg'))\n"
     )
     return subprocess.Popen(
@@ -60,15 +59,15 @@ def other_process(root: Path, program: str) -> "subprocess.Popen[str]":
 
 
 STOPS_AT_PHOTO_5 = f"""
-decode, calls = _images.decode, []
+decode, calls = photos.decode, []
 def stopping(name, path, *, size):
     calls.append(path)
     if path.name == "5.jpg":
         print("half-way", flush=True)
         sys.stdin.readline()
     return decode(name, path, size=size)
-_images.decode, _images.DECODED_AT_ONCE = stopping, 2
-_images.decoded("cub", root, files, size={SIZE})
+photos.decode, photos.DECODED_AT_ONCE = stopping, 2
+photos.decoded("cub", root, files, size={SIZE})
 print(len(calls), flush=True)
 """
 
@@ -90,10 +89,10 @@ def test_a_photo_in_other_colours_becomes_rgb(tmp_path: Path, mode: str, kind: s
 
 
 def test_photos_are_decoded_in_order_and_only_once(root: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_images, "DECODED_AT_ONCE", 3)
+    monkeypatch.setattr(photos, "DECODED_AT_ONCE", 3)
     expected = decoded_one_by_one(root)
     assert decoded_at_once(root) == expected
-    monkeypatch.setattr(_images, "decode", no_decoding)
+    monkeypatch.setattr(photos, "decode", no_decoding)
     assert decoded_at_once(root) == expected
 
 
@@ -106,7 +105,7 @@ def test_decoded_photos_are_mapped_and_not_loaded(root: Path):
 def test_a_data_set_that_moved_is_not_decoded_again(root: Path, monkeypatch: pytest.MonkeyPatch):
     expected = decoded_at_once(root)
     moved = root.rename(root.with_name("moved"))
-    monkeypatch.setattr(_images, "decode", no_decoding)
+    monkeypatch.setattr(photos, "decode", no_decoding)
     assert decoded_at_once(moved) == expected
 
 
@@ -159,7 +158,7 @@ def test_where_the_data_cannot_be_written_the_users_cache_is_taken(
     expected = decoded_one_by_one(root)
     assert decoded_at_once(root) == expected
     assert len(list((tmp_path / "cache/holdfast/decoded").glob("*.npy"))) == 1
-    monkeypatch.setattr(_images, "decode", no_decoding)
+    monkeypatch.setattr(photos, "decode", no_decoding)
     assert decoded_at_once(root) == expected
 
 
@@ -177,7 +176,7 @@ def test_where_nothing_can_be_written_the_error_says_what_to_do(
 def test_progress_is_shown_on_a_terminal_only_and_never_on_stdout(
     root: Path, terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(_images.Console, "is_terminal", terminal)
+    monkeypatch.setattr(photos.Console, "is_terminal", terminal)
     decoded_at_once(root)
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -218,7 +217,7 @@ def test_of_two_processes_at_once_one_decodes_and_the_other_waits(root: Path, mo
 
     expected = decoded_one_by_one(root)
     monkeypatch.setattr(fcntl, "flock", let_the_other_go_on_and_wait)
-    monkeypatch.setattr(_images, "decode", no_decoding)
+    monkeypatch.setattr(photos, "decode", no_decoding)
     with other_process(root, STOPS_AT_PHOTO_5) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "half-way\n"

@@ -16,7 +16,7 @@ from typing import IO, Literal, Protocol
 
 import numpy as np
 
-from holdfast.streams._untrusted import MAX_TEXT, Inside, Unsafe, arrays_of, open_picture, open_regular, read_at_most
+from holdfast.data.untrusted import MAX_TEXT, Inside, Unsafe, arrays_of, open_picture, open_regular, read_at_most
 
 Progress = Callable[[int, int], None]  # bytes looked at, bytes in all
 State = Literal["absent", "incomplete", "present"]

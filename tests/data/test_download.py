@@ -27,9 +27,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.streams import _download
-from holdfast.streams._catalogue import CATALOGUE, Archive, DataSet, LabelledRecords, UnknownDataSet
-from holdfast.streams._download import IDLE_ATTEMPTS, DownloadError, download, fetch
+from holdfast.data import download as download_module
+from holdfast.data.catalogue import CATALOGUE, Archive, DataSet, LabelledRecords, UnknownDataSet
+from holdfast.data.download import IDLE_ATTEMPTS, DownloadError, download, fetch
 
 CONTENT = bytes(range(256)) * 8
 
@@ -359,7 +359,7 @@ def test_the_error_names_every_mirror_that_has_nothing(site: Site, tmp_path: Pat
 
 
 def test_a_server_that_accepts_and_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(_download, "SECONDS_TO_ANSWER", 0.02)
+    monkeypatch.setattr(download_module, "SECONDS_TO_ANSWER", 0.02)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/file"
         with pytest.raises(DownloadError, match="timed out"):
@@ -385,7 +385,7 @@ def test_a_file_whose_length_nobody_states_is_counted(site: Site, tmp_path: Path
 def test_a_server_that_gives_more_than_expected_is_left_after_the_first_block(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(_download, "BLOCK", 2048)
+    monkeypatch.setattr(download_module, "BLOCK", 2048)
     site.files["file"], site.states_length = bytes(8192), False
     seen: list[int] = []
     with pytest.raises(DownloadError, match="gave more than 1,000 bytes, expected no more"):
@@ -623,7 +623,7 @@ def test_an_archive_that_holds_more_than_files_and_folders_is_refused(
 def test_a_bomb_is_not_unpacked(
     offer: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(_download, "LEAST_UNPACKED", 2**20)
+    monkeypatch.setattr(download_module, "LEAST_UNPACKED", 2**20)
     file = io.BytesIO()
     if kind == "zip":
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -642,7 +642,7 @@ def test_a_bomb_is_not_unpacked(
 def test_an_archive_of_too_many_files_is_refused(
     offer: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(_download, "MAX_MEMBERS", 10)
+    monkeypatch.setattr(download_module, "MAX_MEMBERS", 10)
     offer(PACK[kind]({TRAIN: RECORDS} | {f"small-records/{i}": b"" for i in range(10)}), kind)
     with pytest.raises(DownloadError, match=r"cannot be unpacked \(it holds more than 10 files"):
         download("small", tmp_path)
@@ -690,8 +690,8 @@ def test_a_disk_that_fills_up_while_unpacking_keeps_the_archive(
 KILLED_WHILE_UNPACKING = """
 import os, signal, sys
 from pathlib import Path
-from holdfast.streams._catalogue import CATALOGUE, Archive, DataSet, LabelledRecords
-from holdfast.streams._download import download
+from holdfast.data.catalogue import CATALOGUE, Archive, DataSet, LabelledRecords
+from holdfast.data.download import download
 
 def die(step, done, total):
     if step.startswith("unpacking"):

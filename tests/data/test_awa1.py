@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.streams._awa1 import _split, convert_awa1
-from holdfast.streams._base import BrokenData, MissingData
-from holdfast.streams._catalogue import CATALOGUE
-from holdfast.streams._files import read_awa1_features
+from holdfast.data.awa1 import _split, convert_awa1
+from holdfast.data.catalogue import CATALOGUE
+from holdfast.data.layouts import read_awa1_features
+from holdfast.data.places import BrokenData, MissingData
 from tests.conftest import SHARED
-from tests.streams import made_up
+from tests.support import data_files
 
 CLASSES = ("antelope", "killer+whale", "bat")
 N_PICTURES = {"antelope": 21, "killer+whale": 12, "bat": 7}
@@ -20,7 +20,7 @@ N_PICTURES = {"antelope": 21, "killer+whale": 12, "bat": 7}
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    return made_up.write_descriptors(tmp_path / "Animals_with_Attributes")
+    return data_files.write_descriptors(tmp_path / "Animals_with_Attributes")
 
 
 def read(folder: Path, descriptor: str) -> np.ndarray:
@@ -61,7 +61,7 @@ def test_the_features_are_those_of_the_description_step_by_step(archive, tmp_pat
 
 
 def test_only_the_strongest_components_are_kept(archive, tmp_path, monkeypatch):
-    monkeypatch.setattr("holdfast.streams._awa1.N_FEATURES", 4)
+    monkeypatch.setattr("holdfast.data.awa1.N_FEATURES", 4)
     converted = convert_awa1(archive, tmp_path / "awa1_features.npz")
     vectors = read_awa1_features(tmp_path)
     assert vectors.x.shape[1] == converted.n_features == 4

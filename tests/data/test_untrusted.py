@@ -18,14 +18,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.streams import _untrusted
-from holdfast.streams._base import BrokenData
-from holdfast.streams._catalogue import ArrayFile, IdxFile, IdxFiles, ListedPictures, PicturesByClass
-from holdfast.streams._files import read_awa1_features, read_awa2, read_cifar100, read_cub, read_idx
-from holdfast.streams._images import decode, decoded
-from holdfast.streams._untrusted import Bounded, Inside, Unsafe, arrays_of, check_name, open_regular, open_zip
-
-from . import made_up
+from holdfast.data import untrusted
+from holdfast.data.catalogue import ArrayFile, IdxFile, IdxFiles, ListedPictures, PicturesByClass
+from holdfast.data.layouts import read_awa1_features, read_awa2, read_cifar100, read_cub, read_idx
+from holdfast.data.photos import decode, decoded
+from holdfast.data.places import BrokenData
+from holdfast.data.untrusted import Bounded, Inside, Unsafe, arrays_of, check_name, open_regular, open_zip
+from tests.support import data_files
 
 MEGABYTE = 2**20
 
@@ -61,7 +60,7 @@ def test_only_a_regular_file_is_opened_and_no_pipe_is_waited_for(tmp_path: Path,
 
 @pytest.mark.parametrize("make", [pipe, link_to_a_device, Path.mkdir])
 def test_a_photo_that_is_no_file_is_refused_by_stream_and_verify(tmp_path: Path, make: Callable[[Path], None]):
-    made_up.write_photo(tmp_path / "images/1.bird/0.jpg", np.random.default_rng(0))
+    data_files.write_photo(tmp_path / "images/1.bird/0.jpg", np.random.default_rng(0))
     make(tmp_path / "images/1.bird/1.jpg")
     with pytest.raises(BrokenData, match=r"1\.jpg: found .*, expected a file"):
         decode("cub", tmp_path / "images/1.bird/1.jpg", size=4)
@@ -126,7 +125,7 @@ def test_a_data_folder_that_is_a_link_itself_is_read(tmp_path: Path):
 
 
 def test_a_list_of_photos_cannot_name_files_elsewhere(tmp_path: Path):
-    made_up.write_cub(tmp_path)
+    data_files.write_cub(tmp_path)
     images = tmp_path / "CUB_200_2011/images.txt"
     lines = images.read_text().splitlines()
     for name in ("../../../secret.jpg", "/etc/secret.jpg"):
@@ -137,8 +136,8 @@ def test_a_list_of_photos_cannot_name_files_elsewhere(tmp_path: Path):
 
 def test_a_photo_that_is_a_link_to_elsewhere_is_refused(tmp_path: Path):
     rng = np.random.default_rng(0)
-    made_up.write_photo(tmp_path / "private/me.jpg", rng)
-    made_up.write_photo(tmp_path / "set/images/0.jpg", rng)
+    data_files.write_photo(tmp_path / "private/me.jpg", rng)
+    data_files.write_photo(tmp_path / "set/images/0.jpg", rng)
     (tmp_path / "set/images/1.jpg").symlink_to(tmp_path / "private/me.jpg")
     with pytest.raises(BrokenData, match=r"1\.jpg: found a link that leads out of the folder"):
         decoded("cub", tmp_path, ["set/images/0.jpg", "set/images/1.jpg"], size=4)
@@ -160,7 +159,7 @@ def test_an_animal_is_the_name_of_one_folder(tmp_path: Path, animal: str):
 
 
 def test_a_number_of_thousands_of_digits_is_an_error_that_says_where(tmp_path: Path):
-    made_up.write_cub(tmp_path)
+    data_files.write_cub(tmp_path)
     labels = tmp_path / "CUB_200_2011/image_class_labels.txt"
     whole = labels.read_text()
     labels.write_text(whole.replace("600 200", f"600 {'9' * 5000}"))
@@ -227,7 +226,7 @@ def test_a_picture_file_of_a_gigabyte_is_refused_unread(tmp_path: Path):
 
 
 def test_decoded_photos_that_came_with_the_data_are_checked(tmp_path: Path):
-    made_up.write_photo(tmp_path / "0.jpg", np.random.default_rng(0))
+    data_files.write_photo(tmp_path / "0.jpg", np.random.default_rng(0))
     decoded("cub", tmp_path, ["0.jpg"], size=4)
     (cache,) = (tmp_path / ".cache").glob("*.npy")
     for array in (np.zeros((2, 3, 4, 4), np.uint8), np.zeros((1, 3, 4, 4), np.float32)):
@@ -323,7 +322,7 @@ def test_a_zip_archive_whose_directory_alone_fills_the_memory_is_refused(
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         for i in range(2000):
             archive.writestr(f"{i}", b"")
-    monkeypatch.setattr(_untrusted, "MAX_DIRECTORY", 50_000)
+    monkeypatch.setattr(untrusted, "MAX_DIRECTORY", 50_000)
     monkeypatch.setattr(zipfile, "ZipFile", None)  # is not asked
     with (tmp_path / "x.zip").open("rb") as file, pytest.raises(Unsafe, match=r"a directory of 9\d,\d+ bytes"):  # noqa: SIM117
         with open_zip(file):

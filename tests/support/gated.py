@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from holdfast.core.batch import Batch
 from holdfast.streams._base import Task
-
-from ..contracts.toy import Toy
+from tests.support.toy import Toy
 
 T = TypeVar("T")
 LONG = 1.5  # in so many seconds any worker has heard whether it should stop

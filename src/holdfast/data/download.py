@@ -26,8 +26,8 @@ from pathlib import Path, PureWindowsPath
 from typing import IO, Literal
 
 from holdfast.core.atomic import sync_folder
-from holdfast.streams._catalogue import Archive, DataSet, find
-from holdfast.streams._untrusted import Bounded, Unsafe, open_zip
+from holdfast.data.catalogue import Archive, DataSet, find
+from holdfast.data.untrusted import Bounded, Unsafe, open_zip
 
 Progress = Callable[[str, int, int | None], None]  # what is being done, bytes done, bytes in all if known
 Outcome = Literal["downloaded", "already there"]

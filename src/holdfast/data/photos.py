@@ -17,8 +17,8 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from holdfast.streams._base import BrokenData, broken, missing, user_cache
-from holdfast.streams._untrusted import Inside, Unsafe, one_line, open_picture, open_regular
+from holdfast.data.places import BrokenData, broken, missing, user_cache
+from holdfast.data.untrusted import Inside, Unsafe, one_line, open_picture, open_regular
 
 DECODED_AT_ONCE = 256  # photos in memory before they are written: 38 MB at 224 x 224
 

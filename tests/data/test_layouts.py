@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.streams._base import BrokenData, MissingData
-from holdfast.streams._files import read_awa1_features, read_awa2, read_cifar100, read_cub, read_idx
-
-from . import made_up
+from holdfast.data.layouts import read_awa1_features, read_awa2, read_cifar100, read_cub, read_idx
+from holdfast.data.places import BrokenData, MissingData
+from tests.support import data_files
 
 
 def pixels(*shape: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -25,7 +24,7 @@ def test_an_idx_file_comes_back_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, pack: Callable[[bytes], bytes], shape: tuple[int, int, int]
 ):
     root = tmp_path_factory.mktemp("idx")
-    (root / ("x" if pack is not gzip.compress else "x.gz")).write_bytes(pack(made_up.idx(pixels(*shape))))
+    (root / ("x" if pack is not gzip.compress else "x.gz")).write_bytes(pack(data_files.idx(pixels(*shape))))
     x = read_idx(root, "x", item_shape=shape[1:])
     np.testing.assert_array_equal(x, pixels(*shape))
     assert x.flags.writeable
@@ -34,7 +33,7 @@ def test_an_idx_file_comes_back_as_it_was_written(
 @pytest.mark.parametrize("name", ["x", "x.gz"])
 @pytest.mark.parametrize("length", [0, 3, 4, 9, 15, 16, 17, 31])
 def test_a_truncated_idx_file_is_an_error_wherever_it_ends(tmp_path: Path, name: str, length: int):
-    content = made_up.idx(pixels(4, 2, 2))[:length]
+    content = data_files.idx(pixels(4, 2, 2))[:length]
     (tmp_path / name).write_bytes(gzip.compress(content) if name == "x.gz" else content)
     with pytest.raises(BrokenData, match=f"{name}: found .*, expected .*: delete the file and run"):
         read_idx(tmp_path, "x", item_shape=(2, 2))
@@ -42,25 +41,25 @@ def test_a_truncated_idx_file_is_an_error_wherever_it_ends(tmp_path: Path, name:
 
 @pytest.mark.parametrize("damage", [lambda c: c[:-9], lambda c: c[:12] + b"\xff" * 9 + c[21:], lambda _: b"no gzip"])
 def test_a_damaged_gzip_file_is_an_error_that_names_it(tmp_path: Path, damage: Callable[[bytes], bytes]):
-    (tmp_path / "x.gz").write_bytes(damage(gzip.compress(made_up.idx(pixels(40, 2, 2)))))
+    (tmp_path / "x.gz").write_bytes(damage(gzip.compress(data_files.idx(pixels(40, 2, 2)))))
     with pytest.raises(BrokenData, match=r"x\.gz: found damaged data .*, expected a whole gzip file"):
         read_idx(tmp_path, "x", item_shape=(2, 2))
 
 
 def test_a_wrong_magic_number_is_an_error(tmp_path: Path):
-    (tmp_path / "labels").write_bytes(made_up.idx(pixels(4, 2, 2)))
+    (tmp_path / "labels").write_bytes(data_files.idx(pixels(4, 2, 2)))
     with pytest.raises(BrokenData, match="found the first bytes 00000803, expected the IDX mark 00000801"):
         read_idx(tmp_path, "labels")
 
 
 def test_images_of_another_size_are_an_error(tmp_path: Path):
-    (tmp_path / "x").write_bytes(made_up.idx(pixels(4, 2, 3)))
+    (tmp_path / "x").write_bytes(data_files.idx(pixels(4, 2, 3)))
     with pytest.raises(BrokenData, match=r"found items of shape \(2, 3\), expected \(2, 2\)"):
         read_idx(tmp_path, "x", item_shape=(2, 2))
 
 
 def test_more_data_than_the_header_says_is_an_error(tmp_path: Path):
-    (tmp_path / "y").write_bytes(made_up.idx(pixels(4)) + b"?")
+    (tmp_path / "y").write_bytes(data_files.idx(pixels(4)) + b"?")
     with pytest.raises(BrokenData, match="found 5 bytes of data, expected 4 as its header says"):
         read_idx(tmp_path, "y")
 
@@ -108,10 +107,10 @@ def test_a_missing_cifar_file_is_one_sentence_that_says_what_to_do(tmp_path: Pat
 def cub(tmp_path: Path) -> Path:
     """The lists of a CUB of three photos; no photos."""
     folder = tmp_path / "CUB_200_2011"
-    made_up.write_list(folder / "images.txt", ["a/1.jpg", "a/2.jpg", "b/3.jpg"])
-    made_up.write_list(folder / "image_class_labels.txt", ["1", "1", "200"])
-    made_up.write_list(folder / "train_test_split.txt", ["1", "0", "1"])
-    made_up.write_list(folder / "classes.txt", [f"bird {c}" for c in range(200)])
+    data_files.write_list(folder / "images.txt", ["a/1.jpg", "a/2.jpg", "b/3.jpg"])
+    data_files.write_list(folder / "image_class_labels.txt", ["1", "1", "200"])
+    data_files.write_list(folder / "train_test_split.txt", ["1", "0", "1"])
+    data_files.write_list(folder / "classes.txt", [f"bird {c}" for c in range(200)])
     return tmp_path
 
 
@@ -161,7 +160,7 @@ def test_a_missing_list_is_one_sentence_that_says_what_to_do(cub: Path):
 
 
 def test_awa2_is_split_by_file_name_whatever_else_is_there(tmp_path: Path):
-    made_up.write_awa2(tmp_path, n=20)
+    data_files.write_awa2(tmp_path, n=20)
     photos = read_awa2(tmp_path)
     assert np.bincount(photos.y[photos.is_train]).tolist() == [14] * 50
     assert np.bincount(photos.y[~photos.is_train]).tolist() == [3] * 50
@@ -178,7 +177,7 @@ def test_awa2_is_split_by_file_name_whatever_else_is_there(tmp_path: Path):
 
 
 def test_an_animal_without_photos_is_missing_data(tmp_path: Path):
-    made_up.write_awa2(tmp_path, n=0)
+    data_files.write_awa2(tmp_path, n=0)
     with pytest.raises(MissingData, match=r"no Animals_with_Attributes2/JPEGImages/animal\+0/\*\.jpg in"):
         read_awa2(tmp_path)
 
@@ -189,7 +188,7 @@ def test_a_missing_awa2_is_one_sentence_that_says_what_to_do(tmp_path: Path):
 
 
 def test_awa1_features_come_back_as_they_were_written(tmp_path: Path):
-    made_up.write_awa1_features(tmp_path, n=3)
+    data_files.write_awa1_features(tmp_path, n=3)
     vectors = read_awa1_features(tmp_path)
     assert vectors.x.shape == (150, 512)
     assert vectors.x.dtype == np.float16
@@ -234,7 +233,7 @@ def test_awa1_features_without_one_of_the_arrays_are_an_error(tmp_path: Path):
 
 @pytest.mark.parametrize("keep", [0, 10, 500, -30])
 def test_a_damaged_npz_archive_is_an_error(tmp_path: Path, keep: int):
-    made_up.write_awa1_features(tmp_path, n=3)
+    data_files.write_awa1_features(tmp_path, n=3)
     path = tmp_path / "awa1_features.npz"
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(BrokenData, match=r"awa1_features\.npz: found damaged data"):

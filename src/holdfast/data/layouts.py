@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.streams._base import MissingData, broken, missing
-from holdfast.streams._untrusted import MAX_TEXT, Unsafe, arrays_of, check_name, read_at_most, unpacked_at_most
+from holdfast.data.places import MissingData, broken, missing
+from holdfast.data.untrusted import MAX_TEXT, Unsafe, arrays_of, check_name, read_at_most, unpacked_at_most
 
 UBYTE = 0x08  # IDX's code for unsigned bytes
 CIFAR_RECORD = 2 + 3 * 32 * 32  # coarse label, fine label, the pixels channel by channel

@@ -106,7 +106,7 @@ def check_name(name: str, *, is_folder: bool = False) -> None:
         >>> check_name("../secret")
         Traceback (most recent call last):
         ...
-        holdfast.streams._untrusted.Unsafe: the name '../secret', expected one inside the folder
+        holdfast.data.untrusted.Unsafe: the name '../secret', expected one inside the folder
     """
     windows = PureWindowsPath(name)  # knows both slashes, and drives
     leads_out = windows.anchor or ".." in windows.parts or PurePosixPath(name).is_absolute()
@@ -255,7 +255,7 @@ class Bounded:
         >>> Bounded(io.BytesIO(b"abc"), 2).read(3)
         Traceback (most recent call last):
         ...
-        holdfast.streams._untrusted.Unsafe: more than 2 bytes, expected no more
+        holdfast.data.untrusted.Unsafe: more than 2 bytes, expected no more
     """
 
     PIECE = 2**20

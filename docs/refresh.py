@@ -1,10 +1,10 @@
-"""Write the tables of the pages anew from the stored results.
+"""Write the tables and numbers of the pages anew from the stored results.
 
     python docs/refresh.py
 
 Tables stand below a comment that names the folder of their runs, as <!-- results/tuning/turned -->, or, as
-<!-- headlines -->, the paper's tables, and end at <!-- end -->. There is one for each protocol. `make pages` also
-writes docs/results.md.
+<!-- headlines -->, the paper's tables, and end at <!-- end -->. There is one for each protocol. A number in prose
+stands in a span; `spans.py` says how. `make pages` also writes docs/results.md.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from holdfast.experiments.protocol import by_protocol
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.tables import Rows, compared, markdown, mean_and_spread
 from holdfast.report.page import counted
-from holdfast.report.paper import make_table, paper_tables, stored_runs
 from holdfast.report.tables import Cell, Row, Table
+from spans import filled, tables
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BENCHMARKS = {"table-1": "Permuted MNIST", "table-2": "Split CIFAR", "table-3": "Split CUB", "table-4": "Split AWA"}
 WORDS = ("reproduced", "above", "below", "not comparable", "not run")
-_BLOCK = re.compile(r"(?<=<!-- )(results/[\w/]+|headlines) -->\n.*?(?=<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(?<=<!-- )(results/[\w/.]+|headlines) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 
 
 def refreshed(page: str) -> str:
-    """The text of a page with its tables as the stored results have them."""
-    return _BLOCK.sub(lambda found: f"{found[1]} -->\n\n{_tables(found[1])}\n\n", page)
+    """Return the text of a page with its tables and numbers as the stored results have them."""
+    return filled(_BLOCK.sub(lambda found: f"{found[1]} -->\n\n{_tables(found[1])}\n\n", page))
 
 
 def _tables(name: str) -> str:
     if name == "headlines":
         return markdown(headlines())
+    if name.endswith(".md"):
+        return (ROOT / name).read_text(encoding="utf-8").split("\n\n")[1].strip()
     groups = by_protocol(ResultStore(ROOT / name).results())
     same = read_equivalences([ROOT / name])
     return "\n\n".join(compared(protocol.heading, results, same) for protocol, results in groups.items())
@@ -45,25 +47,23 @@ def headlines() -> Rows:
 
     The last line counts the numbers of all the paper's tables.
     """
-    runs = stored_runs([ROOT / "results"])
     lines = []
-    tables = {id: make_table(paper, runs, "cpu") for id, paper in paper_tables().items()}
     for id, benchmark in BENCHMARKS.items():
-        rows = [row for row in tables[id].rows if not row.is_bound]
+        rows = [row for row in tables()[id].rows if not row.is_bound]
         literal, tuned = (next(row for row in rows if row.name == name) for name in ("drr_literal", "drr"))
         others = [row for row in rows if row not in (literal, tuned) and any(cell.paper for cell in row.cells)]
         other = max(others, key=_accuracy)
         printed = tuned.cells[0].paper
         told = [_mean(literal.cells[0]), _mean(tuned.cells[0]), printed.text if printed else "-"]
-        lines.append([benchmark, *told, f"{other.label} {_mean(other.cells[0])}", _fates([tables[id]])])
-    lines.append([f"all {len(tables)} tables", *["-"] * 4, _fates([*tables.values()])])
+        lines.append([benchmark, *told, f"{other.label} {_mean(other.cells[0])}", _fates([tables()[id]])])
+    lines.append([f"all {len(tables())} tables", *["-"] * 4, _fates([*tables().values()])])
     header = ["A_T (%)", "DRR, the paper's values", "DRR, as tuned here", "DRR in the paper"]
     header += ["best other row of the paper, run here", f"the paper's numbers: {', '.join(WORDS)}"]
     return header, lines
 
 
-def _fates(tables: list[Table]) -> str:
-    n = counted(tables)
+def _fates(found: list[Table]) -> str:
+    n = counted(found)
     return f"{', '.join(str(n[word]) for word in WORDS)} of {n['all']}"
 
 

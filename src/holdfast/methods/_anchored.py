@@ -1,4 +1,4 @@
-"""What methods share that hold weights where they were, by how much each mattered."""
+"""Base class of methods that hold weights in place by their importance."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class AnchoredMethod(Method):
         return [parameter.detach() for parameter in self.parameters()]
 
     def last_gradient(self) -> list[Tensor]:
-        """What was taken last, no copy; zero for parameters that it does not reach."""
+        """Return the last gradient, no copy; zero for parameters that it does not reach."""
         return [p.new_zeros(()).expand_as(p) if p.grad is None else p.grad for p in self.parameters()]
 
     def grow(self, n_classes: int) -> None:

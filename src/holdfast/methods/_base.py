@@ -1,4 +1,4 @@
-"""What every method is: it observes batches and gives scores."""
+"""Base classes of all methods: they observe batches and return scores."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class ReplayMethod(Method):
 
     @property
     def replays_new(self) -> bool:
-        """Whether samples are replayed while their task still runs; where tasks are not known, all are."""
+        """True if samples are replayed while their task runs; where tasks are unknown, all are."""
         return not self.model.seen.learns_by_task or self.retrieval.replays_running_task
 
     def recall(self, batch: Batch) -> Batch:

@@ -61,7 +61,10 @@ class AnchoredMethod(Method):
     def take_importance(self) -> list[Tensor]:
         """Ω from what was gathered since the last time; the anchor is still the old one."""
 
-    def end_task(self) -> None:
+    def end_task(self, task: int) -> None:
+        self.consolidate()
+
+    def consolidate(self) -> None:
         """Hold the weights where they are now, by their importance so far."""
         if self.n_batches:
             self.importance = self.take_importance()
@@ -73,7 +76,7 @@ class AnchoredMethod(Method):
         """A batch was learned: consolidate if it is time."""
         self.n_batches += 1
         if self.n_batches == self.consolidate_every:
-            self.end_task()
+            self.consolidate()
 
     def anchored_step(self, loss: Tensor) -> tuple[float, list[Tensor]]:
         """One step down `loss` and the penalty; gives their sum, and the gradient of `loss` alone."""

@@ -76,8 +76,8 @@ class Method(Stateful):
     def observe(self, batch: Batch) -> float:
         """Learn a batch; gives the loss before the last step."""
 
-    def end_task(self) -> None:
-        """A task is over: do what is done once a task."""
+    def end_task(self, task: int) -> None:
+        """Do what is done once a task, now that `task` is over."""
 
     def settle(self) -> None:
         """To be called after each batch: the average of the weights takes in what they are now."""

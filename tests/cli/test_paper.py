@@ -16,7 +16,7 @@ from holdfast.experiments.run import run
 from holdfast.experiments.sweep import Failure, SweepReport
 from holdfast.report.figures import paper_figures
 from holdfast.report.page import results_page
-from holdfast.report.paper import make_table, paper_tables, stored_runs
+from holdfast.report.paper import all_tables, make_table, paper_tables, stored_runs
 from tests.cli.test_cli import holdfast
 from tests.support.made_up_results import put_record, store, store_in_turn
 
@@ -35,10 +35,14 @@ def test_the_page_of_results_is_that_of_the_stored_results(monkeypatch):
     assert (ROOT / "docs" / "results.md").read_text() == page, f"write it again: {COMMAND}"
 
 
-def test_alone_it_lists_the_tables_then_the_figures(holdfast):
+def test_alone_it_lists_each_papers_tables_then_its_figures(holdfast):
     done = holdfast("paper")
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == [*paper_tables(), *paper_figures()]
+    lines = done.stdout.splitlines()
+    listed = [line.split()[0] for line in lines if line.startswith("  ")]
+    others = [table for table in all_tables() if table not in paper_tables()]
+    assert listed == [*paper_tables(), *paper_figures(), *others]
+    assert lines[0] == "Overcoming Domain Drift in Online Continual Learning (arXiv 2405.09133)"
 
 
 @pytest.mark.parametrize("style", ["terminal", "markdown", "latex", "html", "csv"])
@@ -260,7 +264,7 @@ def test_run_runs_what_a_figure_misses_and_records_for_the_maps(tmp_path, monkey
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["table-9"], "no 'table-9' in the paper's tables"),
+        (["table-9"], "no 'table-9' in the papers' tables"),
         (["table-1", "--size", "gpu"], "no 'gpu' in the sizes of a table"),
         (["table-1", "--format", "latx"], "did you mean 'latex'"),
         (["figure-lc"], "did you mean 'figure-lca'"),

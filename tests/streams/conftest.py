@@ -11,6 +11,7 @@ def made_up_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("data")
     data_files.write_mnist(root)
     data_files.write_cifar100(root)
+    data_files.write_cifar10(root)
     data_files.write_cub(root)
     data_files.write_awa2(root)
     data_files.write_awa1_features(root)

@@ -40,6 +40,18 @@ def write_cifar100(root: Path, *, n_train: int = 4, n_test: int = 2) -> None:
         (folder / f"{part}.bin").write_bytes(records.tobytes())
 
 
+def write_cifar10(root: Path, *, n_train: int = 2, n_test: int = 2) -> None:
+    """Write five training batches and a test batch with that many images of each class."""
+    rng = np.random.default_rng(8)
+    folder = root / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    parts = {f"data_batch_{i}": n_train for i in range(1, 6)} | {"test_batch": n_test}
+    for part, n in parts.items():
+        records = rng.integers(0, 256, (10 * n, 3073), dtype=np.uint8)
+        records[:, 0] = rng.permutation(np.arange(10 * n) % 10)
+        (folder / f"{part}.bin").write_bytes(records.tobytes())
+
+
 def write_photo(path: Path, rng: np.random.Generator, *, size: tuple[int, int] = (8, 6)) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)).save(path, "JPEG")

@@ -28,7 +28,15 @@ from holdfast.experiments.results import ResultStore, write_text
 from holdfast.experiments.run import How
 from holdfast.report.figures import Figure, make_figure, missing_for_figure, paper_figures, with_maps
 from holdfast.report.page import results_page
-from holdfast.report.paper import chosen_tables, make_table, missing_experiments, paper_tables, stored_runs
+from holdfast.report.paper import (
+    DRR,
+    all_tables,
+    chosen_tables,
+    make_table,
+    missing_experiments,
+    publications,
+    stored_runs,
+)
 from holdfast.report.rendering import RENDERERS, Grid, as_csv, numbers, ours, terminal, verdicts
 from holdfast.report.svg import draw
 from holdfast.report.tables import Table
@@ -63,7 +71,7 @@ def paper_command(
     if table is None and not only_verdicts:
         _list()
         return
-    check_name(table or "all", [*paper_tables(), *paper_figures(), "all"], among="the paper's tables and figures")
+    check_name(table or "all", [*all_tables(), *paper_figures(), "all"], among="the papers' tables and figures")
     figure, sized = paper_figures().get(table or "all"), cast(Size, size)
     chosen = [] if figure else chosen_tables(table or "all")
     if figure is None and style == "svg":
@@ -116,12 +124,15 @@ def _warn(experiment: Experiment, reason: object) -> None:
 
 
 def _list() -> None:
-    listed = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for table in paper_tables().values():
-        listed.add_row(table.id, table.title, ", ".join(table.recipes))
-    for figure in paper_figures().values():
-        listed.add_row(figure.id, figure.title, ", ".join(figure.recipes))
-    _console().print(listed)
+    out = _console()
+    for name, publication in publications().items():
+        out.print(f"{publication.title} ({publication.source})")
+        listed = RichTable(box=None, show_header=False, padding=(0, 2, 0, 2))
+        for table in publication.tables:
+            listed.add_row(table.id, table.title, ", ".join(table.recipes))
+        for figure in paper_figures().values() if name == DRR else []:
+            listed.add_row(figure.id, figure.title, ", ".join(figure.recipes))
+        out.print(listed)
 
 
 def _give_figure(figure: Figure, style: str, to: Path | None) -> None:

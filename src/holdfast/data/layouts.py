@@ -17,8 +17,8 @@ from holdfast.data.places import MissingData, broken, missing
 from holdfast.data.untrusted import MAX_TEXT, Unsafe, arrays_of, check_name, read_at_most, unpacked_at_most
 
 UBYTE = 0x08  # IDX's code for unsigned bytes
-CIFAR_RECORD = 2 + 3 * 32 * 32  # coarse label, fine label, the pixels channel by channel
-N_CIFAR, N_CUB, N_AWA = 100, 200, 50  # classes
+CIFAR_PIXELS = 3 * 32 * 32  # channel by channel
+N_CIFAR10, N_CIFAR, N_CUB, N_AWA = 10, 100, 200, 50  # classes
 MAX_ROWS = 60_000  # of a file of MNIST or CIFAR-100: none that is published has more
 MAX_FEATURES = 64 * 2**20  # bytes of awa1_features.npz, packed or not; it has 31 million
 MAX_DIGITS = 9  # of a number in a list
@@ -85,20 +85,30 @@ def _safely(name: str, path: Path) -> Iterator[None]:
 
 
 def read_cifar100(root: Path, file: str) -> Rows:
-    """Images (n, 3, 32, 32), mapped and not loaded, and fine labels (n,) of `file` below `root`."""
-    path = root / file
+    """Read images (n, 3, 32, 32), mapped and not loaded, and fine labels (n,) of `file` below `root`."""
+    return _read_cifar("cifar100", root, file, labels=("coarse label", "fine label"), n_classes=N_CIFAR)
+
+
+def read_cifar10(root: Path, file: str) -> Rows:
+    """Read images (n, 3, 32, 32), mapped and not loaded, and labels (n,) of `file` below `root`."""
+    return _read_cifar("cifar10", root, file, labels=("label",), n_classes=N_CIFAR10)
+
+
+def _read_cifar(name: str, root: Path, file: str, *, labels: tuple[str, ...], n_classes: int) -> Rows:
+    """Read records of labels, a byte each, of which the last is taken, and the pixels channel by channel."""
+    path, record = root / file, len(labels) + CIFAR_PIXELS
     if not path.is_file():
-        raise missing("cifar100", root, file)
+        raise missing(name, root, file)
     size = path.stat().st_size
-    if size == 0 or size % CIFAR_RECORD:
-        raise broken("cifar100", path, f"{size:,} bytes", f"a multiple of {CIFAR_RECORD:,}")
-    if size > MAX_ROWS * CIFAR_RECORD:
-        raise broken("cifar100", path, f"{size:,} bytes", f"at most {MAX_ROWS:,} records of {CIFAR_RECORD:,}")
-    records = np.asarray(np.memmap(path, np.uint8, "r")).reshape(-1, CIFAR_RECORD)
-    y = records[:, 1].astype(np.int64)
-    if y.max() >= N_CIFAR:
-        raise broken("cifar100", path, f"fine label {y.max()}", f"0 to {N_CIFAR - 1}")
-    return records[:, 2:].reshape(-1, 3, 32, 32), y
+    if size == 0 or size % record:
+        raise broken(name, path, f"{size:,} bytes", f"a multiple of {record:,}")
+    if size > MAX_ROWS * record:
+        raise broken(name, path, f"{size:,} bytes", f"at most {MAX_ROWS:,} records of {record:,}")
+    records = np.asarray(np.memmap(path, np.uint8, "r")).reshape(-1, record)
+    y = records[:, len(labels) - 1].astype(np.int64)
+    if y.max() >= n_classes:
+        raise broken(name, path, f"{labels[-1]} {y.max()}", f"0 to {n_classes - 1}")
+    return records[:, len(labels) :].reshape(-1, 3, 32, 32), y
 
 
 def read_cub(root: Path) -> Photos:
@@ -211,7 +221,7 @@ def _numbered_lines(name: str, root: Path, file: str) -> dict[int, str]:
 
 
 def _is_number(text: str) -> bool:
-    """Return True for a whole number of some digits. Python refuses to convert one of 5,000 digits."""
+    """Whether it is a whole number of some digits; Python converts one of 5,000 digits only with an error."""
     return text.isdecimal() and len(text) <= MAX_DIGITS
 
 

@@ -24,7 +24,7 @@ _OF_ONE_ROW = {"method", "stream", "seed", "benchmark", "row"}  # fields that sa
 
 @dataclass(frozen=True)
 class Recipe:
-    """Recipe of a table: settings shared by all rows, and the changes of each row.
+    """What all rows of a table share, and what each row changes.
 
     Attributes:
         common: fields of Experiment; `method` among them is that of all rows.
@@ -134,14 +134,14 @@ class Recipe:
         return stream is not None and Part.model_validate(stream).name == "joint"
 
     def _of_row(self, row: str) -> dict[str, Any]:
-        """Return the settings of a row, and the shared options that it leaves open."""
+        """What a row says, and the shared options that it does not speak of."""
         said = self.rows[row]
         known = said if "method" in said else {**self._options_of_all, **said}
         unsaid = {name: self.shared[name] for name in self.shared.keys() - known.keys() - _FIELDS}
         return {**_taken(self._method_of(row), unsaid), **said}
 
     def _agreed(self, method: str) -> dict[str, Any]:
-        """Return the common settings of all rows with a memory for a method with a memory, else of the others.
+        """What the rows that replay have in common, for a method that replays; else what the others have.
 
         Rows agree on a field, or on an option that all methods of the kind have, if each states it and more than half
         state the same; on an option also if all have the same. Joint training has no say.
@@ -182,10 +182,7 @@ def load_recipe(name: str) -> Recipe:
             raise Unknown(f"no recipe at {name}: name a file, or one of {', '.join(recipe_names())}")
         check_name(name, sorted({*recipe_names(), *names("streams")}), among="recipes and streams")
         return Recipe(name, {"stream": name}, {}, ("finetune", "er"))
-    try:
-        content = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Unknown(f"{path} is no TOML: {error}") from error
+    content = _content(path)
     rows = content.pop("rows", {})
     compare = content.pop("compare", list(rows))
     seeds, cpu, shared = content.pop("seeds", [1234]), content.pop("cpu", {}), content.pop("shared", {})
@@ -203,6 +200,33 @@ def load_recipe(name: str) -> Recipe:
     return recipe
 
 
+def _content(path: Path) -> dict[str, Any]:
+    """Read a recipe; one that says `like` begins as the recipe beside it of that name, and changes what it says."""
+    try:
+        content = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Unknown(f"{path} is no TOML: {error}") from error
+    if "like" not in content:
+        return content
+    name = content.pop("like")
+    beside = sorted(other.stem for other in path.parent.glob("*.toml"))
+    check_name(str(name), beside, among=f"the recipes beside {path.name}")
+    base = path.with_name(f"{name}.toml")
+    if "like" in tomllib.loads(base.read_text()):
+        raise Unknown(f"{path.name} is like '{name}', which is like another itself: name that one")
+    return _merged(_content(base), content)
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Change a tree of tables: tables in both are merged; a part, which has a name, and all else is replaced."""
+    both = {
+        name: _merged(old, changes[name])
+        for name, old in base.items()
+        if isinstance(old, dict) and isinstance(changes.get(name), dict) and "name" not in changes[name]
+    }
+    return {**base, **changes, **both}
+
+
 def parse_changes(texts: list[str]) -> dict[str, Any]:
     """Changes written as 'name=value'; a value is read as JSON if it is that, else as text."""
     changes: dict[str, Any] = {}
@@ -218,7 +242,7 @@ def parse_changes(texts: list[str]) -> dict[str, Any]:
 
 
 def _replays(method: str) -> bool | None:
-    """Return True if the method has a memory, None if there is no such method."""
+    """Whether a method has a memory; None where there is no such method."""
     try:
         return issubclass(find("methods", method), ReplayMethod)
     except Unknown:
@@ -230,7 +254,7 @@ def _taken(method: Any, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _takes(given: Any, name: str) -> bool:
-    """Return True if a row with that method accepts `name`, a field of Experiment or an option of the method."""
+    """Whether a row with that method can have the field of Experiment or the option of the method that `name` is."""
     if name in Experiment.model_fields:
         return True
     method = Part.model_validate(given).name

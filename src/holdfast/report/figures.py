@@ -20,7 +20,7 @@ from holdfast.experiments.recipes import Size
 from holdfast.experiments.results import Result
 from holdfast.experiments.tables import measured
 from holdfast.report.drift_map import NO_MAP, drift_map
-from holdfast.report.paper import PaperTable, Source, departures, experiment_of, paper_content, paper_tables
+from holdfast.report.paper import DRR, PaperTable, Source, departures, experiment_of, paper_tables, publications
 from holdfast.report.recorded import first_record, has_record
 from holdfast.report.tables import Cell, Column, Row, Run, Table
 
@@ -29,7 +29,7 @@ Measure = Callable[[Result], float | None]
 
 
 class PaperFigure(BaseModel):
-    """A figure as paper.toml has it; see there."""
+    """A figure as a file of `papers` has it; drr.toml explains the fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,7 +48,7 @@ class PaperFigure(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class MethodMap:
-    """Positions of samples of task 1 on the drift map of one run.
+    """Where samples of task 1 are on the drift map of one run.
 
     Attributes:
         tasks: after which it is seen, counted from 1.
@@ -94,7 +94,7 @@ class Figure:
 @cache
 def paper_figures() -> dict[str, PaperFigure]:
     """The paper's figures by id, in its order."""
-    return {figure["id"]: PaperFigure.model_validate(figure) for figure in paper_content()["figures"]}
+    return {figure["id"]: PaperFigure.model_validate(figure) for figure in publications()[DRR].figures}
 
 
 def make_figure(paper: PaperFigure, runs: list[Run], size: Size) -> Figure:
@@ -110,7 +110,7 @@ def make_figure(paper: PaperFigure, runs: list[Run], size: Size) -> Figure:
 
 
 def missing_for_figure(paper: PaperFigure, runs: list[Run], size: Size) -> list[Experiment]:
-    """Return the missing runs of a figure in a size. If the figure needs records, a run without one is missing."""
+    """What is still to be run for a figure in a size; a run whose record it needs and that has none is to be, too."""
     usable = [run for run in runs if has_record(run)] if paper.needs_records else runs
     sources = [Source.load(name, size) for name in paper.recipes]
     return [experiment for source in sources for experiment in source.missing(_rows(paper, source), usable)]
@@ -158,7 +158,7 @@ def with_maps(figure: Figure) -> Figure:
 
 @dataclass(frozen=True)
 class _Benchmark:
-    """Runs found for a recipe, by row."""
+    """What is shown of a recipe: by row, the runs that were found."""
 
     name: str
     title: str
@@ -251,7 +251,7 @@ def _average(result: Result, t: int) -> float | None:
 
 
 def _first_moved(result: Result, task: int) -> float | None:
-    """Return the distance of task 1 from its first position, after a task counted from 1."""
+    """How far task 1 is from where it was, after a task counted from 1."""
     if not result.drift_fits or task > len(result.moved):
         return None
     distance = result.moved[task - 1][0]
@@ -295,7 +295,7 @@ def _recipes() -> list[str]:
 
 
 def _printed_labels() -> dict[str, str]:
-    """Return the labels of the paper's tables for the rows of all figures, in their order."""
+    """What the paper's tables call the rows of all figures, in their order."""
     printed: list[tuple[str, str]] = []
     for name in _recipes():
         place = 0

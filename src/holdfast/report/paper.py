@@ -29,11 +29,12 @@ BETTER: dict[str, Literal["more", "less"]] = {
 TUNING = (
     "Tuning runs are those of the row's method on the benchmark's tasks for tuning, whatever row and settings they had."
 )
+ACCURACY = "A_T (%)"
 ANOTHER_MACHINE = "timed on another machine than the paper's RTX 3090 Ti"
 
 
 class PaperTable(BaseModel):
-    """A table as paper.toml has it; see there."""
+    """A table as a file of `papers` has it; drr.toml explains the fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,6 +45,7 @@ class PaperTable(BaseModel):
     named: str = "method"
     columns: list[str]
     bounds: list[str] = Field(default_factory=list)
+    accuracy: dict[str, str] = Field(default_factory=dict)
     milliseconds: dict[str, str] = Field(default_factory=dict)
     megabytes: dict[str, str] = Field(default_factory=dict)
     departure: str = ""
@@ -55,33 +57,58 @@ class PaperTable(BaseModel):
     @property
     def recipes(self) -> list[str]:
         """The names of the recipes that its numbers come from."""
-        return [self.recipe] if self.recipe else list(self.milliseconds.values())
+        return [self.recipe] if self.recipe else [*self.accuracy.values(), *self.milliseconds.values()]
 
     @property
     def titles(self) -> list[str]:
-        """Return the titles of its columns and of the columns that we add."""
+        """Of its columns, and of those that we add to them."""
         return [*self.columns, *self.megabytes]
 
 
+class Publication(BaseModel):
+    """A paper whose numbers stand in a file of `papers`.
+
+    Attributes:
+        source: a reference that leads to the paper, and how its numbers were read where that was not in its tables.
+        figures: see `report.figures`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str
+    source: str
+    tables: list[PaperTable]
+    figures: list[dict[str, Any]] = Field(default_factory=list)
+
+
+DRR = "drr"  # the file of the paper that this library is built around
+
+
 @cache
-def paper_content() -> dict[str, Any]:
-    """Return the content of paper.toml."""
-    return tomllib.loads((Path(__file__).parent / "paper.toml").read_text(encoding="utf-8"))
+def publications() -> dict[str, Publication]:
+    """Read all papers by the name of their file, DRR's first."""
+    files = sorted((Path(__file__).parent / "papers").glob("*.toml"), key=lambda path: (path.stem != DRR, path.stem))
+    return {path.stem: Publication.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))) for path in files}
 
 
 @cache
 def paper_tables() -> dict[str, PaperTable]:
-    """The paper's tables by id, in its order."""
-    return {table["id"]: PaperTable.model_validate(table) for table in paper_content()["tables"]}
+    """Give the tables of DRR's paper by id, in its order."""
+    return {table.id: table for table in publications()[DRR].tables}
+
+
+@cache
+def all_tables() -> dict[str, PaperTable]:
+    """Give the tables of all papers by id."""
+    return {table.id: table for publication in publications().values() for table in publication.tables}
 
 
 def chosen_tables(name: str) -> list[PaperTable]:
-    """The table of an id, or `all`."""
-    tables = paper_tables()
+    """Give the table of an id, or for `all` those of DRR's paper."""
     if name == "all":
-        return list(tables.values())
-    check_name(name, [*tables, "all"], among="the paper's tables")
-    return [tables[name]]
+        return list(paper_tables().values())
+    check_name(name, [*all_tables(), "all"], among="the papers' tables")
+    return [all_tables()[name]]
 
 
 def stored_runs(folders: Iterable[Path]) -> list[Run]:
@@ -141,13 +168,13 @@ def make_table(paper: PaperTable, runs: list[Run], size: Size) -> Table:
 
 
 def _unlike(rows: list[Row]) -> list[str]:
-    """Return the differences between the settings of the rows."""
+    """What differs between the settings of the rows that were run."""
     runs = {row.label: [run for cell in row.cells for run in cell.runs] for row in rows}
     return between_rows({label: [found[0].result.experiment] for label, found in runs.items() if found})
 
 
 def _seeds_note(rows: list[Row], sources: dict[str, Source]) -> list[str]:
-    """Return a note on the number of seeds, if some rows have fewer than in full."""
+    """How many seeds the rows have, where some have fewer than in full."""
     counts = {len(cell.values) for row in rows for cell in row.cells if cell.values}
     full = max((source.full.seeds for source in sources.values()), key=len)
     if not counts or min(counts) == len(full):
@@ -176,7 +203,7 @@ def _tuning_runs(paper: PaperTable, sources: dict[str, Source], runs: list[Run])
 
 
 def missing_experiments(paper: PaperTable, runs: list[Run], size: Size) -> list[Experiment]:
-    """Return the missing runs of a table in a size; a row that cannot run is named in a warning."""
+    """What is still to be run for a table in a size; a row that cannot be run is named in a warning."""
     sources = {name: Source.load(name, size) for name in paper.recipes}
     rows = [name for _, name, *_ in all_rows(paper, sources)]
     return [experiment for source in sources.values() for experiment in source.missing(rows, runs)]
@@ -184,7 +211,7 @@ def missing_experiments(paper: PaperTable, runs: list[Run], size: Size) -> list[
 
 @dataclass(frozen=True)
 class _Measure:
-    """Measure of a column; without a recipe if the column has only the paper's text."""
+    """What a column shows of a result; of no recipe if it only has the paper's words."""
 
     column: Column
     recipe: str
@@ -196,6 +223,9 @@ def _measure(paper: PaperTable, title: str) -> _Measure:
     if title in paper.milliseconds:
         column, recipe = Column(title, digits=2), paper.milliseconds[title]
         return _Measure(column, recipe, lambda result: result.milliseconds_per_step, (ANOTHER_MACHINE,))
+    if title in paper.accuracy:
+        column = Column(title, digits=2, better="more")
+        return _Measure(column, paper.accuracy[title], lambda result: measured(result, ACCURACY))
     if title in paper.megabytes:
         column = Column(title, digits=1, is_printed=False)
         return _Measure(column, paper.megabytes[title], lambda result: result.megabytes)
@@ -253,7 +283,7 @@ class Source:
         return sorted(groups[min(groups, key=distance)], key=lambda run: run.seed)
 
     def missing(self, rows: Iterable[str], runs: list[Run]) -> list[Experiment]:
-        """Return the runs of `rows` missing from `runs`, with the seeds of the size; warn of rows that cannot run."""
+        """What of `rows` is not among `runs`, with the seeds of the size; what cannot be run is named in a warning."""
         name = self.full.name
         runnable = []
         for row in rows:
@@ -268,7 +298,7 @@ class Source:
         return [experiment for experiment in wanted if (experiment.seed, decided(experiment)) not in done]
 
     def size_notes(self, size: Size) -> list[str]:
-        """Return a sentence on the changes of the size, if any; each change names its rows, unless it is in all."""
+        """What the size changes, in a sentence if it does: each change with the rows that it is made in, unless all."""
         rows_by_change: dict[str, list[str]] = {}
         n_rows = 0
         for row in self.full.rows:
@@ -294,7 +324,7 @@ def experiment_of(recipe: Recipe, row: str) -> Experiment | None:
 
 
 def departures(recipe: Recipe, row: str, run: Run) -> tuple[str, ...]:
-    """Return the differences of a run from a row of the recipe, in words."""
+    """What a run has otherwise than a row of the recipe, in words."""
     expected = experiment_of(recipe, row)
     if expected is None:
         return (f"the recipe '{recipe.name}' has no row '{row}'",)
@@ -318,7 +348,8 @@ def all_rows(paper: PaperTable, sources: dict[str, Source]) -> list[list[str]]:
             label = f"{method}, as tuned here"
         rows.append([label, name, *printed])
     known = {name for _, name, *_ in rows}
-    ours = sources[paper.recipe].rows if paper.recipe else []
+    own = paper.recipe or next(iter(paper.accuracy.values()), "")
+    ours = sources[own].rows if own else []
     return rows + [[name, name, *["-"] * len(paper.columns)] for name in ours if name not in known]
 
 

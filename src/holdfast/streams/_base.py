@@ -54,20 +54,28 @@ def all_rows(read: Callable[[Tensor], Tensor], y: Tensor) -> Samples:
 
 @dataclass(eq=False)
 class Task:
-    """Task: samples to learn in one go, and samples to test on."""
+    """What is learned in one go, and what it is tested on.
+
+    Attributes:
+        classes: that the training samples have.
+        in_order: training samples come in the order of `train`, whatever the seed; else in one drawn by the seed.
+    """
 
     id: int
     classes: tuple[int, ...]
     train: Samples
     test: Samples
+    in_order: bool = False
     _orders: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def n_steps(self, size: int) -> int:
-        """Return the number of batches of `size`; the last one may be smaller."""
+        """How many batches of `size` the task has; the last may be smaller."""
         return -(-len(self.train) // size)
 
     def batch(self, step: int, *, size: int, seed: int) -> Batch:
         """Batch number `step` in the order that belongs to `seed`: no iterator, so nothing to resume."""
+        if self.in_order:
+            return self.train[step * size : (step + 1) * size]
         if seed not in self._orders:
             generator = seeded_generator("order", seed, self.id)
             self._orders = {seed: torch.randperm(len(self.train), generator=generator)}
@@ -127,7 +135,7 @@ def shuffled(values: Sequence[int], generator: torch.Generator) -> list[int]:
 
 
 def chosen(tuning: Sequence[T], report: Sequence[T], subset: TaskSubset) -> list[T]:
-    """Return the tasks for tuning, the reported tasks, or both."""
+    """What is held out for tuning, what is reported, or both."""
     subsets = {"tuning": tuning, "report": report, "all": [*tuning, *report]}
     if subset not in subsets:
         raise ValueError(f"tasks={subset!r}: expected 'tuning', 'report' or 'all'")

@@ -1,4 +1,4 @@
-"""Base class of streams that split a data set by class."""
+"""What the streams that split a data set by class have in common."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ def class_groups(labels: Sequence[int], size: int, *, seed: int) -> list[list[in
     generator = seeded_generator("class order", seed, labels[0])  # the first label tells tuning from report
     order = shuffled(labels, generator)
     return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def even_class_groups(labels: Sequence[int], size: int, *, seed: int) -> list[list[int]]:
+    """Cut the labels as `class_groups`; raise if a group would be smaller. No labels make no group."""
+    if len(labels) % size:
+        raise ValueError(f"{len(labels)} classes cannot be cut into tasks of {size}: give classes_per_task a divisor")
+    return class_groups(labels, size, seed=seed) if labels else []
 
 
 def split_tasks(groups: Sequence[Sequence[int]], train: Samples, test: Samples) -> list[Task]:
@@ -75,7 +82,7 @@ def _turned_rows(read: Callable[[Tensor], Tensor], turn: int, rows: Tensor) -> T
 
 
 def rows_of_classes(samples: Samples, classes: Sequence[int]) -> Tensor:
-    """Return (k,) positions in `samples` of the given classes, in order. Each class must be present."""
+    """Where (k,) in `samples` the classes are, in order; each has to be there."""
     index = torch.isin(samples.y, torch.tensor(classes)).nonzero().squeeze(1)
     if absent := set(classes) - set(samples.y[index].tolist()):
         raise BrokenData(f"the data has no sample of class {min(absent)}: it is not complete, get it again")
@@ -83,5 +90,5 @@ def rows_of_classes(samples: Samples, classes: Sequence[int]) -> Tensor:
 
 
 def photo_mean() -> Tensor:
-    """Return the mean of photos (3, 1, 1), which is subtracted from every photo."""
+    """What is taken off every photo: (3, 1, 1)."""
     return torch.tensor(PHOTO_MEAN).reshape(3, 1, 1)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from holdfast.data.layouts import read_cifar100
 from holdfast.data.places import data_root
 from holdfast.streams._base import Stream, TaskSubset, chosen, first, thinned
-from holdfast.streams._split import class_groups, split_tasks, turned, whole
+from holdfast.streams._split import even_class_groups, split_tasks, turned, whole
 
 
 class SplitCifar100(Stream):
@@ -20,9 +22,12 @@ class SplitCifar100(Stream):
     labels 15 to 99, in an order that belongs to the seed, the 17 that are reported. Inputs are
     (3, 32, 32) uint8; the mean image of the whole training set is taken off.
 
-    Protocol of Chaudhry et al., "Efficient Lifelong Learning with A-GEM", ICLR 2019.
+    Protocol of Chaudhry et al., "Efficient Lifelong Learning with A-GEM", ICLR 2019. Class-incremental protocols take
+    all classes: held_out=0, with 5 or 10 classes a task.
 
     Args:
+        classes_per_task: of each task, a divisor of both the held-out and the reported classes.
+        held_out: the number of classes that are held out for tuning.
         turns: more than 1 adds all tasks again with pictures turned by a quarter, then by a half and three quarters, as
             classes of their own. So the tasks for tuning make a stream long enough to see what is forgotten.
     """
@@ -39,14 +44,17 @@ class SplitCifar100(Stream):
         n_tasks: int | None = None,
         samples_per_task: int | None = None,
         turns: int = 1,
+        classes_per_task: Annotated[int, Field(ge=1, le=100)] = 5,
+        held_out: Annotated[int, Field(ge=0, le=99)] = 15,
     ) -> None:
-        tuning = class_groups(range(15), 5, seed=seed)
-        report = class_groups(range(15, 100), 5, seed=seed)
+        tuning = even_class_groups(range(held_out), classes_per_task, seed=seed)
+        report = even_class_groups(range(held_out, 100), classes_per_task, seed=seed)
         groups = chosen(tuning, report, tasks)
         root = data_root(data)
         x, y = read_cifar100(root, "cifar-100-binary/train.bin")
         x_test, y_test = read_cifar100(root, "cifar-100-binary/test.bin")
         self.mean = torch.from_numpy(x.mean(axis=0, dtype=np.float64) / 255).float()
         self.n_classes = 100 * turns
+        self.n_held_out = len(tuning)
         split = first(turned(split_tasks(groups, whole(x, y), whole(x_test, y_test)), turns, n_classes=100), n_tasks)
         super().__init__(thinned(split, samples_per_task, seed=seed))

@@ -67,6 +67,12 @@ def write_checkpoint(path: Path, state: State) -> None:
         write_tensors(file, tensors, metadata)
 
 
+def checksum_of(state: State) -> str:
+    """Return the SHA-256 of a state, the same as in a file that holds it."""
+    tensors: dict[str, Tensor] = {}
+    return _checksum(json.dumps(_encoded(state, tensors)), tensors)
+
+
 def read_checkpoint(path: Path) -> State:
     """The state saved at `path`; if that file is damaged or gone, the one before it, with a warning."""
     found = _identity(path)
@@ -84,7 +90,7 @@ def read_checkpoint(path: Path) -> State:
 
 
 def previous_checkpoint(path: Path) -> Path:
-    """Return the path of the checkpoint before the one at `path`."""
+    """Where the checkpoint before the one at `path` is kept."""
     return path.with_name(f"{path.name}.previous")
 
 

@@ -1,4 +1,4 @@
-"""Options, printing and stopping shared by all commands."""
+"""What the commands share: options, where they print, and how they are stopped."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def sized_recipe(name: str, size: str) -> Recipe:
 
 
 def all_changes(texts: list[str] | None, tasks: str | None, n_tasks: int | None) -> dict[str, Any]:
-    """Return the changes of --set, --tasks and --n-tasks together."""
+    """What --set, --tasks and --n-tasks change, together."""
     changes = parse_changes(texts or [])
     if tasks is not None:
         changes["stream.tasks"] = tasks

@@ -1,4 +1,4 @@
-"""Description of a run, as plain data."""
+"""What to run, as plain data."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Experiment(LearnerSettings):
 
     @property
     def label(self) -> str:
-        """Return the name of the run for messages."""
+        """What it is called where it is spoken of."""
         return f"{self.benchmark} {self.row} seed {self.seed}"
 
     @property
     def path(self) -> str:
-        """Return the path of its results below a folder of results."""
+        """Where its results go below a folder of results."""
         return f"{self.benchmark}/{self.row}/{self.seed}-{self.digest}"
 
     def learner_settings(self, n_classes: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Facts about a run that decide its numbers, in words. Papers often leave them out."""
+"""What papers hide: the facts about a run that decide its numbers, in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.streams._base import Stream
 
 
 def facts(experiment: Experiment, stream: Stream, learner: Learner) -> dict[str, str]:
-    """Return the facts of a run before it starts, one a line."""
+    """What a run is about to do, a line a fact."""
     method, model = learner.method, learner.method.model
     n_parameters = sum(p.numel() for p in model.parameters())
     head = "cosine head, no bias" if model.head.kind == "cosine" else "linear head"

@@ -1,4 +1,4 @@
-"""Messages between a sweep and its workers."""
+"""What the workers of a sweep are told, and what they tell."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Warned:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of an order; `reason` says why it failed. The store has the result itself."""
+    """How an order ended; `reason` says why it failed. The result itself is in the store."""
 
     kind: Literal["finished", "failed", "elsewhere", "stopped"]
     reason: str = ""
@@ -59,12 +59,12 @@ Report = Begun | Moment | Warned | Outcome | Died
 
 
 class Reporter(Watcher, Protocol):
-    """Channel from a worker to its sweep."""
+    """What a worker tells its sweep with."""
 
     def tell(self, report: Report) -> None: ...
 
     def stop(self) -> bool:
-        """Return True if the sweep wants the run to stop."""
+        """Whether the sweep wants the run to stop."""
 
 
 def carry_out(order: Order, reporter: Reporter) -> Outcome:

@@ -1,4 +1,4 @@
-"""Protocol: the facts that runs in one table must have in common."""
+"""What runs must have in common to stand in one table."""
 
 from __future__ import annotations
 

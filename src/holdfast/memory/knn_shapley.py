@@ -1,4 +1,4 @@
-"""Value of samples to a nearest-neighbour classifier, and samples of all classes to measure it with."""
+"""What a sample is worth to a classifier by nearest neighbours, and samples of all classes to ask that of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base class of methods whose whole state is a sum over samples."""
+"""What the methods have in common whose whole state is a sum over samples."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class SumsMethod(Method):
 
     @property
     def n_features(self) -> int:
-        """Return the number of features of the backbone."""
+        """What the backbone makes."""
         return self.model.head.weight.shape[1]
 
     @property
     def n_summed(self) -> int:
-        """Return the number of values that are added up for each sample."""
+        """What is added up of each sample."""
         return self.n_features
 
     def described(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Base class of streams that permute the inputs of one data set."""
+"""What the streams that shuffle the inputs of one data set have in common."""
 
 from __future__ import annotations
 

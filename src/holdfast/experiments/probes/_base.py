@@ -17,7 +17,7 @@ from holdfast.streams._base import Stream, Task
 
 @dataclass(frozen=True)
 class Moment:
-    """Position of a run, as plain data that travels between processes.
+    """Where a run is, as plain data that travels between processes.
 
     Attributes:
         task: the task being learned, from 0.
@@ -36,7 +36,7 @@ class Moment:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Facts about a run that a probe may use.
+    """What a probe may know of its run.
 
     Attributes:
         folder: of the run's files.
@@ -130,5 +130,5 @@ class Probe(Stateful):
 
 
 def in_turn(tests: Sequence[Task], n_before: int) -> bool:
-    """Return whether tasks are learned one after the other, `n_before` so far, and not all mixed into one."""
-    return len(tests) == n_before + 1
+    """Return whether tasks are learned one after the other, `n_before` so far: neither mixed into one nor blurred."""
+    return len(tests) == n_before + 1 and tests[-1].id == n_before

@@ -35,7 +35,7 @@ THUMBNAIL_SIDE = 32
 
 @dataclass(frozen=True)
 class StoredSamples:
-    """Content of a memory of n samples.
+    """What is in a memory of n samples.
 
     Attributes:
         y, task: (n,) class and task.
@@ -55,7 +55,7 @@ class StoredSamples:
 
 @dataclass(frozen=True)
 class Record:
-    """Record of a finished run.
+    """What a finished run has recorded.
 
     Attributes:
         digest: of its experiment.

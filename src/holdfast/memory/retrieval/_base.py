@@ -1,4 +1,4 @@
-"""Retrieval: the choice of samples to replay."""
+"""Who is replayed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Retrieval(Stateful):
 
     @property
     def replays_running_task(self) -> bool:
-        """True if replayed samples can be of the new batch's own task, where tasks are known."""
+        """Whether what is replayed can be of the new batch's own task, where tasks are known."""
         return True
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Selection: the choice of samples to store."""
+"""Who stays in memory."""
 
 from __future__ import annotations
 

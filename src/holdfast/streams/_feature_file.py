@@ -86,10 +86,10 @@ def read_features(path: Path) -> FeatureFile:
     digest = re.search(r"-([0-9a-f]+)$", path.stem)
     if digest is None or not checksum_of(state).startswith(digest[1]) or len(digest[1]) < DIGEST:
         raise ValueError(f"{path} is not the file that its name says: make it again with 'holdfast features'")
-    tables = [_table(path, stored.train_rows, stored.train), _table(path, stored.test_rows, stored.test)]
-    if tables[0].features.shape[1] != tables[1].features.shape[1]:
+    train, test = _table(path, stored.train_rows, stored.train), _table(path, stored.test_rows, stored.test)
+    if train.features.shape[1] != test.features.shape[1]:
         raise ValueError(f"{path} has features of two widths for training and testing")
-    return FeatureFile(*tables, stored.stream, stored.backbone)
+    return FeatureFile(train, test, stored.stream, stored.backbone)
 
 
 def _table(path: Path, rows: Tensor, features: Tensor) -> FeatureTable:

@@ -30,7 +30,7 @@ class Recurring(WrappedStream):
                 f"rounds={rounds}, but a task has {smallest} training samples: ask for {smallest} or fewer"
             )
         orders = [_order(task, seed).tensor_split(rounds) for task in of]
-        tasks = []
+        tasks: list[Task] = []
         for turn in range(rounds):
             for task, order in zip(of, orders, strict=True):
                 train, test = task.train.only(order[turn].sort().values), task.test

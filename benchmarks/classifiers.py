@@ -18,6 +18,7 @@ from holdfast.core.classes import predicts_by_task
 from holdfast.experiments.results import read_result
 from holdfast.experiments.run import CHECKPOINT, Run
 from holdfast.methods.drr import DRR
+from holdfast.methods.drr_plus import DRRPlus
 
 
 def main() -> None:
@@ -32,7 +33,8 @@ def main() -> None:
     finished.restore(read_checkpoint(arguments.run / CHECKPOINT))
     learner, method = finished.learner, finished.learner.method
     assert isinstance(method, DRR)
-    method.mirror_scores = False  # both pictures are asked for below
+    if isinstance(method, DRRPlus):
+        method.mirror_scores = False  # both pictures are asked for below
     print(f"{experiment.label}, {len(stream)} tasks: accuracy (%), and with the scores of the mirrored pictures added")
     for classifier in ("head", "memory", "centroids"):
         method.classifier, method._means = classifier, None

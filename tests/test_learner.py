@@ -435,8 +435,8 @@ class Diary(Method):
         self.pages.append(" ".join(map(str, batch.task.tolist())))
         return 0.0
 
-    def end_task(self) -> None:
-        self.pages.append("end")
+    def end_task(self, task: int) -> None:
+        self.pages.append(f"end {task}")
 
 
 DIARY = f"{Diary.__module__}:Diary"
@@ -445,8 +445,8 @@ DIARY = f"{Diary.__module__}:Diary"
 @pytest.mark.parametrize(
     ("tasks", "pages"),
     [
-        ([0, 0, 1], ["0 0 0 0", "0 0 0 0", "end", "1 1 1 1"]),
-        ([1, 0], ["1 1 1 1", "end", "0 0 0 0"]),
+        ([0, 0, 1], ["0 0 0 0", "0 0 0 0", "end 0", "1 1 1 1"]),
+        ([1, 0], ["1 1 1 1", "end 1", "0 0 0 0"]),
         ([0, [0, 0, 1, 1], 1], ["0 0 0 0", "0 0 1 1", "1 1 1 1"]),
         ([0, [1, 1, 2, 2]], ["0 0 0 0", "1 1 2 2"]),
     ],
@@ -465,7 +465,7 @@ def test_a_task_ends_once():
     learner.end_task()
     learner.end_task()
     learner.observe(X, Y, 1)
-    assert learner.method.pages == ["0 0 0 0", "end", "1 1 1 1"]
+    assert learner.method.pages == ["0 0 0 0", "end 0", "1 1 1 1"]
 
 
 def test_in_a_free_stream_no_task_ends_and_the_method_sees_none():
@@ -609,7 +609,8 @@ def test_a_backbone_of_ones_own_is_saved_and_goes_on_to_the_same_bits(tmp_path: 
 
 
 def test_one_sample_of_a_high_class_and_a_high_task_makes_a_small_file(tmp_path: Path):
-    learner = Learner("drr", backbone={"name": "mlp", "hidden": [4]}, setting="task", memory=10, score_distillation=0.1)
+    options = {"backbone": {"name": "mlp", "hidden": [4]}, "setting": "task", "memory": 10, "score_distillation": 0.1}
+    learner = Learner("drr_plus", **options)
     for label, task in ((0, 0), (9_999, 9_999)):
         learner.observe(X[:1], [label], task)
         learner.end_task()

@@ -168,6 +168,7 @@ def fill(value: Any) -> Callable[[Tensor], Tensor]:
 
 MEMORY = "method/memory/columns"
 HEAD = "method/model/head.weight"
+HOLDING = {"score_distillation": 1.0, "setting": "class"}
 UNFIT: list[tuple[str, dict[str, Any], str, Any]] = [
     ("er", {}, f"{MEMORY}/y", lambda y: y.double()),
     ("er", {}, f"{MEMORY}/y", lambda y: y[:, None]),
@@ -216,9 +217,8 @@ UNFIT: list[tuple[str, dict[str, Any], str, Any]] = [
     ("der", {}, MEMORY, lambda columns: {n: c for n, c in columns.items() if n != "extra.n_units"}),
     ("drr", {"setting": "class"}, "method/task_of_class", {9: 0}),
     ("drr", {"setting": "class"}, "method/task_of_class", {}),
-    ("drr", {"score_distillation": 1.0, "setting": "class"}, "method/last_groups", lambda groups: groups.repeat(1, 9)),
-    ("drr", {"score_distillation": 1.0, "setting": "class"}, "method/last_end/tensors", lambda t: t[:2]),
-    ("mdmt_r", {"setting": "class"}, "method/newest_task", -5),
+    ("drr_plus", HOLDING, "method/last_groups", lambda groups: groups.repeat(1, 9)),
+    ("drr_plus", HOLDING, "method/last_end/tensors", lambda t: t[:2]),
     ("scr", {"projection": 6}, "method/projection", 7),
     ("ewc", {}, "method/fisher", lambda fisher: fisher[:-1]),
     ("ewc", {}, "method/anchor", lambda anchor: [part[None] for part in anchor]),

@@ -129,7 +129,7 @@ class Learner(Stateful):
         if not learns_by_task(self.settings.setting):
             raise ValueError("in the setting 'free' tasks are not known, so none ends: leave end_task out")
         if self.running_task is not None:
-            self.method.end_task()
+            self.method.end_task(self.running_task)
             self.running_task = None
 
     def announce(self, classes: Sequence[int], task: int | None = None) -> None:

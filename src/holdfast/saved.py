@@ -27,7 +27,7 @@ FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class SavedLearner(BaseModel):
-    """What a file says of a learner beside its settings."""
+    """Facts that a file states about a learner besides its settings."""
 
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
@@ -138,6 +138,6 @@ def _check_backbone(part: Part, saved: State, shape: tuple[int, ...], n_features
 
 
 def _broadcasts(mean: torch.Size, shape: tuple[int, ...]) -> bool:
-    """Whether a mean of this shape can be taken from inputs (n, *shape), and leaves them in theirs."""
+    """Return True if a mean of this shape can be subtracted from inputs (n, *shape) and leaves their shape."""
     wanted = (1, *shape)
     return len(mean) <= len(wanted) and all(n in (1, m) for n, m in zip(mean[::-1], wanted[::-1], strict=False))

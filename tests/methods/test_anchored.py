@@ -40,7 +40,7 @@ def learned(kind: type[AnchoredMethod], **options: Any) -> AnchoredMethod:
         for seed in range(2):
             method.observe(small_batch(4, seed=10 * task + seed, task=task))
         if task == 0:
-            method.end_task()
+            method.end_task(0)
     return method
 
 
@@ -57,7 +57,7 @@ def test_without_strength_it_is_finetuning_to_the_bit(kind: type[AnchoredMethod]
         for seed in range(3):
             batch = small_batch(4, seed=10 * task + seed, task=task)
             assert method.observe(batch) == finetune.observe(batch)
-        method.end_task()
+        method.end_task(0)
     assert_same(dict(method.model.state_dict()), dict(finetune.model.state_dict()))
 
 
@@ -105,7 +105,7 @@ def test_a_frozen_parameter_stays_and_matters_nothing(kind: type[AnchoredMethod]
     for task in range(2):
         for seed in range(2):
             method.observe(small_batch(4, seed=seed, task=task))
-        method.end_task()
+        method.end_task(0)
     assert torch.equal(model.backbone[0].weight, frozen)
     assert not method.importance[0].any()
     assert method.importance[1].any()
@@ -138,9 +138,9 @@ def test_values_that_are_all_the_same_scale_to_zero(value: float):
 @each_method
 def test_a_task_without_a_batch_changes_nothing(kind: type[AnchoredMethod]):
     method = learned(kind)
-    method.end_task()
+    method.end_task(0)
     before = copy.deepcopy(method.state_dict())
-    method.end_task()
+    method.end_task(0)
     assert_same(method.state_dict(), before)
 
 
@@ -152,7 +152,7 @@ def test_in_a_free_stream_it_consolidates_after_so_many_batches(kind: type[Ancho
         batch = small_batch(4, seed=i, task=NO_TASK)
         assert method.observe(batch) == by_hand.observe(batch)
         if i in (2, 5):
-            by_hand.end_task()
+            by_hand.end_task(0)
         assert method.n_consolidated == (i + 1) // 3
     assert_same(method.importance, by_hand.importance)
     assert_same(method.anchor, by_hand.anchor)
@@ -218,7 +218,7 @@ def test_rows_that_came_later_are_learned_as_if_they_had_been_there(kind: type[A
             for seed in range(3):
                 batch = small_batch(4, seed=10 * task + seed, task=task)
                 method.observe(Batch(batch.x, batch.y + (3 if task else 0), batch.task))
-            method.end_task()
+            method.end_task(0)
     torch.testing.assert_close(list(grown.model.parameters()), list(roomy.model.parameters()), rtol=1e-12, atol=0)
     torch.testing.assert_close(grown.importance, roomy.importance, rtol=1e-9, atol=0)
 

@@ -23,7 +23,7 @@ def test_fisher_importance_and_weights_are_those_of_the_closed_form_over_three_t
             steps += 1
             if steps % W == 0:
                 Fbar, acc = (1 - a) * Fbar + a * acc / W, np.zeros_like(acc)
-        method.end_task()
+        method.end_task(0)
         F, star = (Fbar - Fbar.min()) / (Fbar.max() - Fbar.min()), theta.copy()
         np.testing.assert_allclose(weights_of(method), theta, rtol=1e-9)
         np.testing.assert_allclose(rows(method.fisher), Fbar, rtol=1e-9)
@@ -41,7 +41,7 @@ def test_the_gradient_is_squared_after_the_mean_over_the_batch():
 def test_the_importance_reaches_from_zero_to_one():
     method = make(EWC, fisher_every=1)
     method.observe(small_batch(4))
-    method.end_task()
+    method.end_task(0)
     importance = rows(method.importance)
     assert (importance.min(), importance.max()) == (0, 1)
 
@@ -50,10 +50,10 @@ def test_before_the_first_window_is_full_nothing_is_held():
     method = make(EWC, fisher_every=3)
     for seed in range(2):
         method.observe(small_batch(4, seed=seed))
-    method.end_task()
+    method.end_task(0)
     assert not rows(method.importance).any()
     method.observe(small_batch(4, seed=2))
-    method.end_task()
+    method.end_task(0)
     assert rows(method.importance).max() == 1
 
 
@@ -67,7 +67,7 @@ def test_important_weights_move_less_than_in_finetuning():
     def moved(strength: float) -> float:
         method = make(EWC, fisher_every=1, strength=strength)
         method.observe(small_batch(4))
-        method.end_task()
+        method.end_task(0)
         held, before = rows(method.importance) > 0.5, weights_of(method)
         new = small_batch(4, seed=1, task=1)
         for _ in range(20):

@@ -39,7 +39,7 @@ def test_importance_and_weights_are_those_of_the_closed_form_over_three_tasks():
             N += n
             g = softmax_gradient(theta, batch)
             theta = theta - lr * (g + 2 * strength * Omega * (theta - star))
-        method.end_task()
+        method.end_task(0)
         Omega, star = total / N, theta.copy()  # replaced
         np.testing.assert_allclose(weights_of(method), theta, rtol=1e-9)
         np.testing.assert_allclose(rows(method.importance), Omega, rtol=1e-9)
@@ -49,7 +49,7 @@ def test_only_classes_that_compete_count():
     method = make(MAS, linear_model("task", n_classes=5, n_seen=3))
     theta, batch = weights_of(method), small_batch(4)
     method.observe(batch)
-    method.end_task()
+    method.end_task(0)
     expected = np.abs(squared_scores_gradient(theta, batch, [0, 1, 2])) / 4
     np.testing.assert_allclose(rows(method.importance), expected, rtol=1e-12)
     assert not rows(method.importance)[3:].any()
@@ -59,7 +59,7 @@ def test_in_a_network_the_importance_of_one_sample_is_that_of_autograd():
     method, sample = make(MAS, small_model()), small_batch(1)
     before = copy.deepcopy(method.model)
     method.observe(sample)
-    method.end_task()
+    method.end_task(0)
     squared_norm = sum(score**2 for score in before(sample.x)[0])
     expected = torch.autograd.grad(squared_norm, list(before.parameters()))
     torch.testing.assert_close(method.importance, [part.abs() for part in expected])

@@ -31,7 +31,7 @@ def test_every_part_is_that_of_the_closed_form_over_three_tasks():
                 Fbar = (1 - a) * Fbar + a * acc / W
                 began, omega, acc = theta, zero, zero
         np.testing.assert_allclose(rows(method.task_score), s, rtol=1e-8)
-        method.end_task()
+        method.end_task(0)
         score = score + (score + (2 * s if task == 0 else s)) / 2
         Omega, star = scaled(Fbar) + scaled(score), theta
         np.testing.assert_allclose(weights_of(method), theta, rtol=1e-9)
@@ -45,7 +45,7 @@ def test_every_part_is_that_of_the_closed_form_over_three_tasks():
 def test_both_parts_reach_from_zero_to_one():
     method = make(RWalk, fisher_every=1)
     method.observe(small_batch(4))
-    method.end_task()
+    method.end_task(0)
     importance = rows(method.importance)
     assert importance.min() >= 0
     assert 1 <= importance.max() <= 2

@@ -25,7 +25,7 @@ def test_importance_and_weights_are_those_of_the_closed_form_over_three_tasks():
             theta = theta + delta
             omega += -g * delta
         np.testing.assert_allclose(rows(method.path), omega, rtol=1e-8, atol=1e-15)
-        method.end_task()
+        method.end_task(0)
         Omega, star = Omega + np.maximum(0, omega / (xi + (theta - star) ** 2)), theta.copy()
         np.testing.assert_allclose(weights_of(method), theta, rtol=1e-9)
         np.testing.assert_allclose(rows(method.importance), Omega, rtol=1e-8)
@@ -38,7 +38,7 @@ def test_the_path_integral_sums_to_the_drop_of_the_loss_without_the_penalty(held
     method = make(SI, lr=1e-4, strength=0.1)
     if held:
         method.observe(small_batch(30, seed=1))
-        method.end_task()
+        method.end_task(0)
         with torch.no_grad():  # away from the anchor, so that the penalty has a pull
             for parameter in method.model.parameters():
                 parameter += 0.1
@@ -68,7 +68,7 @@ def test_importance_never_falls_from_task_to_task():
     for task in range(4):
         for seed in range(3):
             method.observe(small_batch(3, seed=10 * task + seed, task=task))
-        method.end_task()
+        method.end_task(0)
         assert (rows(method.importance) >= last).all()
         last = rows(method.importance)
 

@@ -1,4 +1,4 @@
-"""What every network here has, and a batch normalisation that bears a single value."""
+"""Base class of every backbone, and a batch normalisation that accepts a single value."""
 
 from __future__ import annotations
 

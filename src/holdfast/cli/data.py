@@ -39,7 +39,7 @@ NamesArgument = Annotated[list[str] | None, typer.Argument(help="Data sets; all 
 
 @app.command("list")
 def list_data_sets(data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Which data sets there are, what they may be used for, and how to get them."""
+    """List the data sets with their terms of use and how to get them."""
     root = data_root(data)
     if as_json:
         _print_json(root, [_described(data_set) for data_set in CATALOGUE.values()])
@@ -159,7 +159,7 @@ def convert_data_set(
 
 
 def _announce(data_set: DataSet) -> None:
-    """What comes from where, under which terms, and what cannot be checked."""
+    """Print source, terms and unchecked parts of each download."""
     for archive in data_set.archives:
         _print(f"{data_set.name}: {archive.urls[0]}")
         if archive.checksum is None:

@@ -1,4 +1,4 @@
-"""What the commands share: options, where they print, and how they are stopped."""
+"""Options, printing and stopping shared by all commands."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def sized_recipe(name: str, size: str) -> Recipe:
 
 
 def all_changes(texts: list[str] | None, tasks: str | None, n_tasks: int | None) -> dict[str, Any]:
-    """What --set, --tasks and --n-tasks change, together."""
+    """Return the changes of --set, --tasks and --n-tasks together."""
     changes = parse_changes(texts or [])
     if tasks is not None:
         changes["stream.tasks"] = tasks

@@ -98,7 +98,7 @@ def _threads_of(stored: Result) -> int:
 
 @contextlib.contextmanager
 def _folder_and_stop(out_folder: Path | None) -> Iterator[tuple[Path, Any]]:
-    """Where new runs go, and a function that says whether to stop; what was thrown away cannot go on."""
+    """Context manager: yield the folder for new runs and a callback that says when to stop."""
     if out_folder is not None:
         with stop_on_signal() as stop:
             yield out_folder, stop

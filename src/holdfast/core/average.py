@@ -96,5 +96,5 @@ class WeightAverage(StoredWeights):
 
 
 def _weights(model: Model) -> list[Tensor]:
-    """What is stored: parameters and running statistics, not counts."""
+    """Return the averaged tensors: parameters and running statistics, but no counts."""
     return [*model.parameters(), *(buffer for buffer in model.buffers() if buffer.is_floating_point())]

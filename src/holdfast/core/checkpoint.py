@@ -90,7 +90,7 @@ def read_checkpoint(path: Path) -> State:
 
 
 def previous_checkpoint(path: Path) -> Path:
-    """Where the checkpoint before the one at `path` is kept."""
+    """Return the path of the checkpoint before the one at `path`."""
     return path.with_name(f"{path.name}.previous")
 
 

@@ -1,4 +1,4 @@
-"""Which classes were seen, and which of them compete for a sample: the settings live here and nowhere else."""
+"""Seen classes, and the classes that compete for a sample. The settings are implemented only here."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _TABLE_BYTES = 8192  # a table of tasks and classes of this size is kept, and lo
 
 
 def learns_by_task(setting: Setting) -> bool:
-    """Whether the task is known when learning."""
+    """True if the task is known when learning."""
     return setting != "free"
 
 
 def predicts_by_task(setting: Setting) -> bool:
-    """Whether the task is known when predicting."""
+    """True if the task is known when predicting."""
     return setting == "task"
 
 
 def tasks_own_classes(setting: Setting) -> bool:
-    """Whether a class belongs to one task, which is known."""
+    """True if each class belongs to one known task."""
     return setting in ("task", "class")
 
 
@@ -74,12 +74,12 @@ class SeenClasses(Stateful):
 
     @property
     def learns_by_task(self) -> bool:
-        """Whether the task is known when learning."""
+        """True if the task is known when learning."""
         return learns_by_task(self.setting)
 
     @property
     def predicts_by_task(self) -> bool:
-        """Whether the task is known when predicting."""
+        """True if the task is known when predicting."""
         return predicts_by_task(self.setting)
 
     @property
@@ -94,7 +94,7 @@ class SeenClasses(Stateful):
         self._look_again()
 
     def were_seen(self, y: Tensor, task: Tensor) -> bool:
-        """Whether samples of the classes `y` (n,) in the tasks `task` (n,) were learned."""
+        """Return (n,) True for each class `y` (n,) that was learned in its `task` (n,)."""
         pairs = (task.cpu() << _SHIFT) + y.cpu()
         return bool(torch.isin(pairs, self.pairs[self.learned]).all())
 
@@ -124,7 +124,7 @@ class SeenClasses(Stateful):
         self._look_again()
 
     def knows_task(self, task: int) -> bool:
-        """Whether a class of `task` was seen; the other settings ask for no task and know all."""
+        """Return True if a class of `task` was seen. Settings that ignore the task return True for all."""
         begin, end = np.searchsorted(self.pairs.numpy(), [task << _SHIFT, (task + 1) << _SHIFT])
         return not self.predicts_by_task or bool(begin < end)
 

@@ -1,4 +1,4 @@
-"""How far features have moved, and how far apart tasks are: the paper's two inequalities as numbers.
+"""Drift of features and distance between tasks: the paper's two inequalities as numbers.
 
 Both distances are in units of a spread, the root-mean-square distance of features to their mean, so that they can be
 compared between methods and backbones whose features differ in scale.

@@ -141,5 +141,5 @@ def _minimum_with(free: Array, p: Array, q: Array, *, start: Array, precision: f
 
 
 def _vanishes(square: float, like: Tensor) -> bool:
-    """Whether a vector with this squared length, of the dtype of `like`, has no direction to speak of."""
+    """Return True if a vector with this squared length, in the dtype of `like`, is too short for a direction."""
     return square < torch.finfo(like.dtype).tiny

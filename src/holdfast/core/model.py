@@ -70,7 +70,7 @@ class Head(nn.Module):
 
 
 class Model(nn.Module):
-    """What is learned: inputs to features to scores.
+    """Network that maps inputs to features to scores.
 
     Args:
         backbone: inputs (n, …) to features (n, n_features). One that has `frozen = True` keeps its weights and batch
@@ -168,7 +168,7 @@ class Model(nn.Module):
             return torch.cat([self.features(part.to(self.device)) for part in torch.split(x, self.part_size(x))])
 
     def part_size(self, x: Tensor) -> int:
-        """How many of the inputs (n, …) are scored or embedded at once; of large ones few, which is faster on a CPU."""
+        """Return the number of inputs (n, …) to score at once. Small parts of large inputs are faster on a CPU."""
         if self.device.type != "cpu":
             return PREDICT_SIZE
         return min(PREDICT_SIZE, max(4, CACHED_NUMBERS // math.prod(x.shape[1:])))

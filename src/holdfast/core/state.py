@@ -73,7 +73,7 @@ def _options(stateful: Stateful) -> set[str]:
 
 
 def _first_values(stateful: Stateful) -> dict[str, Any]:
-    """What the derived fields of a dataclass are when it is built."""
+    """Return the initial values of the derived fields of a dataclass."""
     if not is_dataclass(stateful):
         return {}
     derived = [f for f in fields(stateful) if f.name in stateful.derived]
@@ -152,7 +152,7 @@ def check_tensor(saved: Any, *, like: Tensor, name: str, finite: bool = True) ->
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Whether no number is NaN or infinite."""
+    """Return True if no number is NaN or infinite."""
     if not tensor.is_floating_point() or not tensor.numel():
         return True
     low, high = (extreme.item() for extreme in tensor.aminmax())
@@ -172,7 +172,7 @@ def _check_declared(owner: type, name: str, saved: Any, path: str) -> None:
 
 @cache
 def _declared(owner: type, name: str) -> TypeAdapter[Any] | None:
-    """How the declared type of an attribute is checked; None where there is none that could be."""
+    """Return the validator of an attribute's declared type, or None if the type cannot be checked."""
     try:
         hints = get_type_hints(owner, include_extras=True)
         return TypeAdapter(hints[name], config=_STRICT) if name in hints else None
@@ -210,7 +210,7 @@ def _restored(current: Any, saved: Any, path: str) -> Any:
 
 
 def _same_kind(current: Any, saved: Any) -> bool:
-    """Whether a saved value can stand where the current one is.
+    """Return True if a saved value may replace the current one.
 
     None is what is not there yet. A dict in its place may be the state of an object, which cannot be made here.
     """

@@ -260,7 +260,7 @@ def _windows(features: Tensor) -> Tensor:
 
 
 def _unit(window: int) -> float:
-    """What a coarse digit counts; a fine digit counts 2^20 times less."""
+    """Return the unit of a coarse digit; the unit of a fine digit is 2^20 times smaller."""
     return 2.0 ** (WINDOW * window + WINDOW // 2 - BITS)
 
 

@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]  # pictures read, pictures in all
 
 @dataclass(frozen=True)
 class Converted:
-    """What was made: how many pictures, numbers of a picture before and after, and the share of energy kept."""
+    """Report of a conversion: number of pictures, numbers a picture before and after, share of energy kept."""
 
     n_pictures: int
     n_numbers: int

@@ -39,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Status:
-    """What a quick look at files and sizes says of a data set; `missing` is in words."""
+    """Result of a quick look at the files and sizes of a data set; `missing` is in words."""
 
     state: State
     missing: tuple[str, ...] = ()
@@ -66,14 +66,14 @@ class Archive:
 
 
 class Layout(Protocol):
-    """How a data set lies on disk; `place` is its folder or file."""
+    """Layout of a data set on disk; `place` is its folder or file."""
 
     def missing(self, place: Path) -> list[str]:
-        """What a quick look finds wanting, in words; nothing when all is there."""
+        """Return the defects that a quick look finds, in words; empty if the data set is complete."""
         ...
 
     def verify(self, place: Path, progress: Progress) -> list[Finding]:
-        """What a look at every byte finds."""
+        """Return the findings of a check of every byte."""
         ...
 
 
@@ -127,7 +127,7 @@ class _Meter:
 
 
 def _sha256(file: IO[bytes] | gzip.GzipFile, meter: _Meter, at_most: int) -> str:
-    """Of a file that may have so many bytes; ValueError if it has more, of which only the first is read."""
+    """Return the digest of a file of at most so many bytes. Raise ValueError, and stop reading, if it is longer."""
     digest = hashlib.sha256()
     left = at_most + 1
     while block := file.read(min(BLOCK, left)):
@@ -194,7 +194,7 @@ class IdxFiles:
 
 
 def _uncompressed_size(path: Path) -> int:
-    """Of a gzip file, what its last four bytes say, so that nothing needs unpacking."""
+    """Return the size in the last four bytes of a gzip file, without unpacking it."""
     size = path.stat().st_size
     if path.suffix != ".gz" or size < 4:
         return size
@@ -245,7 +245,7 @@ class LabelledRecords:
         return f"{path.name} holds {path.stat().st_size:,} bytes, expected {expected:,}"
 
     def _wrong(self, path: Path, n_records: int, meter: _Meter) -> str:
-        """What is wrong with the file; nothing when all is right."""
+        """Return the defect of the file, in words; empty if there is none."""
         if not path.is_file():
             return "not there"
         if path.stat().st_size != n_records * self.record_size:
@@ -303,7 +303,7 @@ class ListedPictures:
     def _verify_lists(
         self, images: dict[int, str], labels: dict[int, str], split: dict[int, str], classes: dict[int, str]
     ) -> list[tuple[bool, str]]:
-        """What is found in each of the four lists, in their order."""
+        """Return the findings for each of the four lists, in their order."""
         known = {str(number) for number in classes}
         n_train = Counter(split.values())["1"]
         n_test = Counter(split.values())["0"]
@@ -412,7 +412,7 @@ class ArrayFile:
 
 
 def _count(found: int, expected: int, what: str) -> tuple[bool, str]:
-    """Whether the number is right, and the sentence that says so."""
+    """Return True if the number is right, and a sentence that says so."""
     right = found == expected
     return right, f"{found:,} {what}" + ("" if right else f", expected {expected:,}")
 
@@ -481,7 +481,7 @@ def _why_unreadable(folder: Inside, name: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without the path, which a finding names already."""
+    """Return the message of an error without the path, which the finding names already."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

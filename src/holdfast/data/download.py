@@ -157,7 +157,7 @@ def fetch(
 
 @dataclass(frozen=True)
 class _Resource:
-    """What a server says a file is; kept beside the part, to know whether it still is the same file."""
+    """Identity of a file on a server. Kept beside the partial file to detect a changed file."""
 
     size: int | None
     etag: str | None
@@ -165,7 +165,7 @@ class _Resource:
 
     @property
     def validator(self) -> str | None:
-        """What If-Range may hold: HTTP allows no weak tag there."""
+        """Return the value for If-Range, if any: HTTP allows no weak tag there."""
         return self.modified if self.etag is None or self.etag.startswith("W/") else self.etag
 
     def contradicts(self, other: _Resource) -> bool:
@@ -431,7 +431,7 @@ def _refuse_unsafe(member: zipfile.ZipInfo) -> None:
 
 @contextlib.contextmanager
 def _disk(path: Path) -> Iterator[None]:
-    """What the disk refuses becomes one sentence. Only the disk may raise OSError within."""
+    """Context manager: turn an error of the disk into one sentence. Only the disk may raise OSError inside."""
     try:
         yield
     except gzip.BadGzipFile:  # an OSError, but of the content

@@ -221,7 +221,7 @@ def _numbered_lines(name: str, root: Path, file: str) -> dict[int, str]:
 
 
 def _is_number(text: str) -> bool:
-    """Whether it is a whole number of some digits; Python converts one of 5,000 digits only with an error."""
+    """Return True for a whole number of some digits. Python refuses to convert one of 5,000 digits."""
     return text.isdecimal() and len(text) <= MAX_DIGITS
 
 

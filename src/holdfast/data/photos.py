@@ -81,7 +81,7 @@ def decode(name: str, path: Path, *, size: int) -> NDArray[np.uint8]:
 
 
 def _fingerprint(name: str, root: Path, files: Sequence[str], *, size: int) -> str:
-    """What changes when a photo is added, removed, moved, exchanged or wanted in another size."""
+    """Return a digest that changes if a photo is added, removed, moved or exchanged, or the size changes."""
     digest = hashlib.sha256(f"RGB, bilinear, {size}".encode())
     folders: dict[str, Inside] = {}  # of the data set: one, unless photos lie in the root itself
     for file in files:

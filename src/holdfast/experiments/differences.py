@@ -1,4 +1,4 @@
-"""What an experiment has otherwise than another, in words of the settings."""
+"""Differences between experiments, in words of the settings."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def joined(experiment: Experiment) -> Part:
 
 
 def _of_most(values: list[str]) -> str | None:
-    """What more than half of three values and more are; None if nothing is."""
+    """Return the value of more than half of at least three values, else None."""
     commonest = max(values, key=values.count)
     return commonest if len(values) > 2 and 2 * values.count(commonest) > len(values) else None
 

@@ -1,4 +1,4 @@
-"""How long runs will take, from how long others took."""
+"""Estimates of the duration of runs, from the duration of stored ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.experiments.experiment import Experiment
 
 @dataclass(frozen=True)
 class Size:
-    """What is known of a run's length before it has run.
+    """Facts that decide the duration of a run before it starts.
 
     Attributes:
         kind: the same for runs that differ in the seed only.
@@ -53,7 +53,7 @@ def expected_seconds(size: Size, known: Sequence[Known]) -> float | None:
 
 
 def seconds_until_done(running: Iterable[float], waiting: Iterable[float], n_workers: int) -> float:
-    """When the last run ends, if whoever is free takes the longest that waits.
+    """Return the end of the last run if each free worker takes the longest waiting run.
 
     Args:
         running: seconds that each run under way still needs.

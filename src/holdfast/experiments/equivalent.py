@@ -1,4 +1,4 @@
-"""Which fingerprints of code are known to give the same numbers, and which runs of a row are of different code.
+"""Fingerprints known to give the same numbers, and marks for rows whose runs have different code.
 
 A run that was made again and came out to the bit shows that two fingerprints are equivalent. A folder of results keeps
 that in EQUIVALENT, a line of JSON for each such run.

@@ -1,4 +1,4 @@
-"""What to run, as plain data."""
+"""Description of a run, as plain data."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Experiment(LearnerSettings):
 
     @property
     def label(self) -> str:
-        """What it is called where it is spoken of."""
+        """Return the name of the run for messages."""
         return f"{self.benchmark} {self.row} seed {self.seed}"
 
     @property
     def path(self) -> str:
-        """Where its results go below a folder of results."""
+        """Return the path of its results below a folder of results."""
         return f"{self.benchmark}/{self.row}/{self.seed}-{self.digest}"
 
     def learner_settings(self, n_classes: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What papers hide: the facts about a run that decide its numbers, in words."""
+"""Facts about a run that decide its numbers, in words. Papers often leave them out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.streams._base import Stream
 
 
 def facts(experiment: Experiment, stream: Stream, learner: Learner) -> dict[str, str]:
-    """What a run is about to do, a line a fact."""
+    """Return the facts of a run before it starts, one a line."""
     method, model = learner.method, learner.method.model
     n_parameters = sum(p.numel() for p in model.parameters())
     head = "cosine head, no bias" if model.head.kind == "cosine" else "linear head"

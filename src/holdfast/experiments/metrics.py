@@ -1,4 +1,4 @@
-"""What was learned and what was forgotten, from a matrix of accuracies.
+"""Accuracy, forgetting and remembering, from a matrix of accuracies.
 
 Everywhere a[t, j] is the accuracy on task j once task t was learned, in [0, 1]; entries that were not measured
 (j > t, as a rule) are NaN. Tasks count from 0 here and from 1 in the paper.

@@ -1,4 +1,4 @@
-"""What the workers of a sweep are told, and what they tell."""
+"""Messages between a sweep and its workers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Warned:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an order ended; `reason` says why it failed. The result itself is in the store."""
+    """Outcome of an order; `reason` says why it failed. The store has the result itself."""
 
     kind: Literal["finished", "failed", "elsewhere", "stopped"]
     reason: str = ""
@@ -59,12 +59,12 @@ Report = Begun | Moment | Warned | Outcome | Died
 
 
 class Reporter(Watcher, Protocol):
-    """What a worker tells its sweep with."""
+    """Channel from a worker to its sweep."""
 
     def tell(self, report: Report) -> None: ...
 
     def stop(self) -> bool:
-        """Whether the sweep wants the run to stop."""
+        """Return True if the sweep wants the run to stop."""
 
 
 def carry_out(order: Order, reporter: Reporter) -> Outcome:

@@ -1,4 +1,4 @@
-"""What runs must have in common to stand in one table."""
+"""Protocol: the facts that runs in one table must have in common."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class _Tasks:
 
 
 def _carry_out(order: Order, board: Any, imports: list[str]) -> Outcome:
-    """What a Ray worker does."""
+    """Run the orders of a sweep inside a Ray worker."""
     sys.path += [place for place in imports if place not in sys.path]  # as far as they exist on this host
     with _Reporter(order.experiment.path, board) as reporter:
         return carry_out(order, reporter)

@@ -24,7 +24,7 @@ _OF_ONE_ROW = {"method", "stream", "seed", "benchmark", "row"}  # fields that sa
 
 @dataclass(frozen=True)
 class Recipe:
-    """What all rows of a table share, and what each row changes.
+    """Recipe of a table: settings shared by all rows, and the changes of each row.
 
     Attributes:
         common: fields of Experiment; `method` among them is that of all rows.
@@ -134,14 +134,14 @@ class Recipe:
         return stream is not None and Part.model_validate(stream).name == "joint"
 
     def _of_row(self, row: str) -> dict[str, Any]:
-        """What a row says, and the shared options that it does not speak of."""
+        """Return the settings of a row, and the shared options that it leaves open."""
         said = self.rows[row]
         known = said if "method" in said else {**self._options_of_all, **said}
         unsaid = {name: self.shared[name] for name in self.shared.keys() - known.keys() - _FIELDS}
         return {**_taken(self._method_of(row), unsaid), **said}
 
     def _agreed(self, method: str) -> dict[str, Any]:
-        """What the rows that replay have in common, for a method that replays; else what the others have.
+        """Return the common settings of all rows with a memory for a method with a memory, else of the others.
 
         Rows agree on a field, or on an option that all methods of the kind have, if each states it and more than half
         state the same; on an option also if all have the same. Joint training has no say.
@@ -242,7 +242,7 @@ def parse_changes(texts: list[str]) -> dict[str, Any]:
 
 
 def _replays(method: str) -> bool | None:
-    """Whether a method has a memory; None where there is no such method."""
+    """Return True if the method has a memory, None if there is no such method."""
     try:
         return issubclass(find("methods", method), ReplayMethod)
     except Unknown:
@@ -254,7 +254,7 @@ def _taken(method: Any, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _takes(given: Any, name: str) -> bool:
-    """Whether a row with that method can have the field of Experiment or the option of the method that `name` is."""
+    """Return True if a row with that method accepts `name`, a field of Experiment or an option of the method."""
     if name in Experiment.model_fields:
         return True
     method = Part.model_validate(given).name

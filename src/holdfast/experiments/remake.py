@@ -41,7 +41,7 @@ class Parting:
 
 @dataclass(frozen=True)
 class Remake:
-    """What came of making a run again.
+    """Result of making a run again.
 
     Attributes:
         n_tasks: how many tasks were compared, `of` how many.
@@ -195,7 +195,7 @@ def _flat(rows: list[list[float]]) -> list[float]:
 
 
 def _same(first: Value, second: Value) -> bool:
-    """Whether two numbers are the same, to the bit; NaN is NaN."""
+    """Return True if two numbers are equal to the bit; NaN equals NaN."""
     if first is None or second is None:
         return first is second
     return first == second or (math.isnan(first) and math.isnan(second))
@@ -208,7 +208,7 @@ def _unlike(stored: Result) -> dict[str, tuple[str | None, str | None]]:
 
 
 def _shown(stored: Result, made: Result) -> Shown | None:
-    """What a run that comes out the same shows of two fingerprints; None if nothing new."""
+    """Return the equivalence of two fingerprints that an identical run shows, or None if it is known."""
     if made.code is None or made.continued_across or stored.continued_across or stored.code == made.code:
         return None
     return Shown(

@@ -28,7 +28,7 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str) -> Any:
-    """What JSON `text` holds; ValueError if it is none, too deep, or has numbers or texts that nobody stores.
+    """Return the value of a JSON `text`; ValueError if it is no JSON, too deep, or has absurd numbers or texts.
 
     Example:
         >>> parse('{"n_steps": 5}')

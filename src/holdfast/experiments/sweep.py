@@ -69,7 +69,7 @@ class SweepWatcher(Protocol):
         """Something happened to a run."""
 
     def showed(self, jobs: Sequence[Job], seconds_left: float | None) -> None:
-        """How all of them stand, several times a second."""
+        """Show the state of all runs; called several times a second."""
 
     def stopping(self) -> None:
         """The sweep was asked to stop and has told its workers."""
@@ -95,7 +95,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class SweepReport:
-    """What came of a sweep; results and failures in the order in which the runs were asked for.
+    """Results and failures of a sweep, in the order of the requested runs.
 
     Attributes:
         n_found: how many of the results were there before.
@@ -111,15 +111,15 @@ class Pool(Protocol):
 
     @property
     def n_workers(self) -> int:
-        """How many runs there can be at once."""
+        """Return the largest number of simultaneous runs."""
 
     def has_room(self) -> bool:
-        """Whether one more order is welcome now."""
+        """Return True if the pool accepts one more order now."""
 
     def start(self, order: Order) -> None: ...
 
     def reports(self, seconds: float) -> list[tuple[str, Report]]:
-        """What workers have told; waits so long at most if there is nothing."""
+        """Return the reports of the workers; wait at most so long if there are none."""
 
     def stop(self) -> None:
         """Tell all workers to save where they are and to say that they stopped."""
@@ -288,7 +288,7 @@ class _Overseer:
         return {kind: seconds for kind, seconds in expected.items() if seconds is not None}
 
     def _seconds_left(self, n_workers: int) -> float | None:
-        """Of the whole sweep, with what the runs under way tell of themselves; None as long as nothing is known."""
+        """Return the estimated seconds until the sweep ends, or None while nothing is known."""
         running, known = [], list(self.known)
         for job in self.jobs:
             if job.moment is not None and (per_step := job.seconds_per_step) is not None:

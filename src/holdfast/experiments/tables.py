@@ -22,7 +22,7 @@ Rows = tuple[list[str], list[list[str]]]  # a header and lines
 
 
 def measured(result: Result, column: str) -> float | None:
-    """What a column of COLUMNS shows of a result, in its unit; None where the run does not have it."""
+    """Return the value of a result in a column of COLUMNS, in its unit; None if the run lacks it."""
     metric, scale, _ = COLUMNS[column]
     found = result.metrics.get(metric)
     return None if found is None else scale * found
@@ -60,12 +60,12 @@ def grouped(results: list[Result]) -> list[tuple[str, list[Result]]]:
 
 
 def code_notes(results: list[Result], same: Equivalences = NONE_KNOWN) -> list[str]:
-    """Which runs of a row are of other code than the others, and of which the code is not known; a line each."""
+    """Return a line for each row with runs of different code, and one for runs of unknown code."""
     return code_marks(grouped(results), same)[1]
 
 
 def unlike(results: list[Result]) -> list[str]:
-    """What differs between the rows of `comparison`, a line each, to stand below it."""
+    """Return the differences between the rows of `comparison`, one a line, to print below the table."""
     rows: dict[str, list[Experiment]] = {}
     for result in results:
         rows.setdefault(result.experiment.row, []).append(result.experiment)
@@ -73,7 +73,7 @@ def unlike(results: list[Result]) -> list[str]:
 
 
 def _differences(experiment: Experiment, rivals: list[Experiment]) -> str:
-    """What an experiment has otherwise than others of its row, in brackets; nothing if it is alone."""
+    """Return the settings that differ from other runs of the row, in brackets; empty if there are none."""
     settings, *others = (stated(each) for each in (experiment, *rivals))
     varying = sorted(name for name in {n for o in others for n in o} if len({o.get(name) for o in others}) > 1)
     told = ", ".join(f"{name}={settings[name]}" for name in varying if name in settings)
@@ -105,7 +105,7 @@ def matrix_rows(result: Result) -> Rows:
 
 
 def drift_rows(result: Result) -> Rows:
-    """How the first task and the old tasks on average have moved, and how near the two nearest tasks are."""
+    """Return drift after each task: of the first task, of old tasks on average, and between the two nearest tasks."""
     header = ["after", "task 1 moved", "old tasks moved", "nearest two apart", "tasks apart"]
     lines = []
     for t, (distances, gaps) in enumerate(zip(result.moved, result.apart, strict=True)):

@@ -1,4 +1,4 @@
-"""What a result may depend on beside its experiment."""
+"""Facts besides the experiment that a result may depend on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROJECT = Path(__file__).parents[3]  # in a checkout
 
 
 def versions() -> dict[str, str]:
-    """Of Python, the packages that compute, this package, and the machine, by name."""
+    """Return the versions of Python, the computing packages, this package and the machine, by name."""
     found = {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": np.__version__}
     try:
         package = Distribution.from_name("holdfast")

@@ -1,4 +1,4 @@
-"""What a sample is worth to a classifier by nearest neighbours, and samples of all classes to ask that of."""
+"""Value of samples to a nearest-neighbour classifier, and samples of all classes to measure it with."""
 
 from __future__ import annotations
 

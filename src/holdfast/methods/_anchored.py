@@ -1,4 +1,4 @@
-"""What methods share that hold weights where they were, by how much each mattered."""
+"""Base class of methods that hold weights in place by their importance."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class AnchoredMethod(Method):
     def take_importance(self) -> list[Tensor]:
         """Ω from what was gathered since the last time; the anchor is still the old one."""
 
-    def end_task(self) -> None:
+    def end_task(self, task: int) -> None:
+        self.consolidate()
+
+    def consolidate(self) -> None:
         """Hold the weights where they are now, by their importance so far."""
         if self.n_batches:
             self.importance = self.take_importance()
@@ -73,7 +76,7 @@ class AnchoredMethod(Method):
         """A batch was learned: consolidate if it is time."""
         self.n_batches += 1
         if self.n_batches == self.consolidate_every:
-            self.end_task()
+            self.consolidate()
 
     def anchored_step(self, loss: Tensor) -> tuple[float, list[Tensor]]:
         """One step down `loss` and the penalty; gives their sum, and the gradient of `loss` alone."""
@@ -96,7 +99,7 @@ class AnchoredMethod(Method):
         return [parameter.detach() for parameter in self.parameters()]
 
     def last_gradient(self) -> list[Tensor]:
-        """What was taken last, no copy; zero for parameters that it does not reach."""
+        """Return the last gradient, no copy; zero for parameters that it does not reach."""
         return [p.new_zeros(()).expand_as(p) if p.grad is None else p.grad for p in self.parameters()]
 
     def grow(self, n_classes: int) -> None:

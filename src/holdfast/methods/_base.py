@@ -1,4 +1,4 @@
-"""What every method is: it observes batches and gives scores."""
+"""Base classes of all methods: they observe batches and return scores."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class Method(Stateful):
     def observe(self, batch: Batch) -> float:
         """Learn a batch; gives the loss before the last step."""
 
-    def end_task(self) -> None:
-        """A task is over: do what is done once a task."""
+    def end_task(self, task: int) -> None:
+        """Do what is done once a task, now that `task` is over."""
 
     def settle(self) -> None:
         """To be called after each batch: the average of the weights takes in what they are now."""
@@ -179,7 +179,7 @@ class ReplayMethod(Method):
 
     @property
     def replays_new(self) -> bool:
-        """Whether samples are replayed while their task still runs; where tasks are not known, all are."""
+        """True if samples are replayed while their task runs; where tasks are unknown, all are."""
         return not self.model.seen.learns_by_task or self.retrieval.replays_running_task
 
     def recall(self, batch: Batch) -> Batch:

@@ -1,4 +1,4 @@
-"""What the methods have in common whose whole state is a sum over samples."""
+"""Base class of methods whose whole state is a sum over samples."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class SumsMethod(Method):
 
     @property
     def n_features(self) -> int:
-        """What the backbone makes."""
+        """Return the number of features of the backbone."""
         return self.model.head.weight.shape[1]
 
     @property
     def n_summed(self) -> int:
-        """What is added up of each sample."""
+        """Return the number of values that are added up for each sample."""
         return self.n_features
 
     def described(self, x: Tensor) -> Tensor:

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast.core.batch import NO_TASK, Batch, TaskNumber
+from holdfast.core.batch import Batch
 from holdfast.core.classes import tasks_own_classes
 from holdfast.core.model import HeadKind, predicting
 from holdfast.losses.margin_softmax import margin_softmax_loss
@@ -42,8 +42,6 @@ class MDMTR(ReplayMethod):
     blind_units: Literal["zero", "out"] = "zero"
     distillation: float = 1.0
 
-    newest_task: TaskNumber = field(default_factory=lambda: NO_TASK, init=False)
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.logit_scale < math.inf:
@@ -68,7 +66,6 @@ class MDMTR(ReplayMethod):
 
     def observe(self, batch: Batch) -> float:
         self.model.seen.add(batch.y, batch.task)
-        self.newest_task = int(batch.task[-1])
         for _ in range(self.steps_per_batch):
             old = self.recall(batch)
             loss = torch.zeros((), device=self.model.device)
@@ -81,9 +78,9 @@ class MDMTR(ReplayMethod):
         self.remember(batch.with_extra(feature=self.embed(batch.x)))
         return value
 
-    def end_task(self) -> None:
+    def end_task(self, task: int) -> None:
         """Take the features of the task's stored samples once more, by the model at its end; then they stay."""
-        self.embed_again(self.newest_task)
+        self.embed_again(task)
 
     def contrast(self, batch: Batch, features: Tensor, visible: Tensor) -> Tensor:
         """The margin softmax of a batch among the classes that each sample sees."""

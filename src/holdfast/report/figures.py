@@ -48,7 +48,7 @@ class PaperFigure(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class MethodMap:
-    """Where samples of task 1 are on the drift map of one run.
+    """Positions of samples of task 1 on the drift map of one run.
 
     Attributes:
         tasks: after which it is seen, counted from 1.
@@ -110,7 +110,7 @@ def make_figure(paper: PaperFigure, runs: list[Run], size: Size) -> Figure:
 
 
 def missing_for_figure(paper: PaperFigure, runs: list[Run], size: Size) -> list[Experiment]:
-    """What is still to be run for a figure in a size; a run whose record it needs and that has none is to be, too."""
+    """Return the missing runs of a figure in a size. If the figure needs records, a run without one is missing."""
     usable = [run for run in runs if has_record(run)] if paper.needs_records else runs
     sources = [Source.load(name, size) for name in paper.recipes]
     return [experiment for source in sources for experiment in source.missing(_rows(paper, source), usable)]
@@ -158,7 +158,7 @@ def with_maps(figure: Figure) -> Figure:
 
 @dataclass(frozen=True)
 class _Benchmark:
-    """What is shown of a recipe: by row, the runs that were found."""
+    """Runs found for a recipe, by row."""
 
     name: str
     title: str
@@ -251,7 +251,7 @@ def _average(result: Result, t: int) -> float | None:
 
 
 def _first_moved(result: Result, task: int) -> float | None:
-    """How far task 1 is from where it was, after a task counted from 1."""
+    """Return the distance of task 1 from its first position, after a task counted from 1."""
     if not result.drift_fits or task > len(result.moved):
         return None
     distance = result.moved[task - 1][0]
@@ -295,7 +295,7 @@ def _recipes() -> list[str]:
 
 
 def _printed_labels() -> dict[str, str]:
-    """What the paper's tables call the rows of all figures, in their order."""
+    """Return the labels of the paper's tables for the rows of all figures, in their order."""
     printed: list[tuple[str, str]] = []
     for name in _recipes():
         place = 0

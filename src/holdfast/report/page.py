@@ -40,7 +40,7 @@ def results_page(tables: list[Table], *, command: str, base: Path) -> str:
 
 
 def counted(tables: list[Table]) -> dict[str, int]:
-    """Of how many of the paper's numbers ours are reproduced, above, below, not comparable, or not run; and all.
+    """Return how many of the paper's numbers are reproduced, above, below, not comparable or not run, and of all.
 
     A number beside which two rows of ours stand counts once, by the row with the paper's values.
     """

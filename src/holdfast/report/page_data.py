@@ -165,12 +165,12 @@ def _cell(value: Callable[[Result], float | None], group: list[Run]) -> Cell:
 
 
 def _is_bound(group: list[Run]) -> bool:
-    """Whether it learned all tasks at once and so competes with no one."""
+    """Return True if the run learned all tasks at once, and so competes with no one."""
     return group[0].result.experiment.stream.name == "joint"
 
 
 def _method(label: str, group: list[Run], problems: list[str], notes: list[str], base: Path) -> Data:
-    """What is drawn of one line of the comparison; curves are over tasks, with the mean and deviation over seeds."""
+    """Return the data of one line of the comparison. Curves are over tasks, with mean and deviation over seeds."""
     curves_by_seed = [_curves(run, problems) for run in group]
     matrices = [run.result.accuracies for run in group]
     return {
@@ -255,7 +255,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _recorded(group: list[Run], problems: list[str], notes: list[str]) -> Data | None:
-    """What the first run of a line that left a record has in it; of one seed, since a map takes seconds."""
+    """Return the record of the first recorded run of a line. One seed only, because a map takes seconds."""
     found = first_record(group, problems)
     if found is None:
         return None

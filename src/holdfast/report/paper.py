@@ -61,7 +61,7 @@ class PaperTable(BaseModel):
 
     @property
     def titles(self) -> list[str]:
-        """Of its columns, and of those that we add to them."""
+        """Return the titles of its columns and of the columns that we add."""
         return [*self.columns, *self.megabytes]
 
 
@@ -168,13 +168,13 @@ def make_table(paper: PaperTable, runs: list[Run], size: Size) -> Table:
 
 
 def _unlike(rows: list[Row]) -> list[str]:
-    """What differs between the settings of the rows that were run."""
+    """Return the differences between the settings of the rows."""
     runs = {row.label: [run for cell in row.cells for run in cell.runs] for row in rows}
     return between_rows({label: [found[0].result.experiment] for label, found in runs.items() if found})
 
 
 def _seeds_note(rows: list[Row], sources: dict[str, Source]) -> list[str]:
-    """How many seeds the rows have, where some have fewer than in full."""
+    """Return a note on the number of seeds, if some rows have fewer than in full."""
     counts = {len(cell.values) for row in rows for cell in row.cells if cell.values}
     full = max((source.full.seeds for source in sources.values()), key=len)
     if not counts or min(counts) == len(full):
@@ -203,7 +203,7 @@ def _tuning_runs(paper: PaperTable, sources: dict[str, Source], runs: list[Run])
 
 
 def missing_experiments(paper: PaperTable, runs: list[Run], size: Size) -> list[Experiment]:
-    """What is still to be run for a table in a size; a row that cannot be run is named in a warning."""
+    """Return the missing runs of a table in a size; a row that cannot run is named in a warning."""
     sources = {name: Source.load(name, size) for name in paper.recipes}
     rows = [name for _, name, *_ in all_rows(paper, sources)]
     return [experiment for source in sources.values() for experiment in source.missing(rows, runs)]
@@ -211,7 +211,7 @@ def missing_experiments(paper: PaperTable, runs: list[Run], size: Size) -> list[
 
 @dataclass(frozen=True)
 class _Measure:
-    """What a column shows of a result; of no recipe if it only has the paper's words."""
+    """Measure of a column; without a recipe if the column has only the paper's text."""
 
     column: Column
     recipe: str
@@ -283,7 +283,7 @@ class Source:
         return sorted(groups[min(groups, key=distance)], key=lambda run: run.seed)
 
     def missing(self, rows: Iterable[str], runs: list[Run]) -> list[Experiment]:
-        """What of `rows` is not among `runs`, with the seeds of the size; what cannot be run is named in a warning."""
+        """Return the runs of `rows` missing from `runs`, with the seeds of the size; warn of rows that cannot run."""
         name = self.full.name
         runnable = []
         for row in rows:
@@ -298,7 +298,7 @@ class Source:
         return [experiment for experiment in wanted if (experiment.seed, decided(experiment)) not in done]
 
     def size_notes(self, size: Size) -> list[str]:
-        """What the size changes, in a sentence if it does: each change with the rows that it is made in, unless all."""
+        """Return a sentence on the changes of the size, if any; each change names its rows, unless it is in all."""
         rows_by_change: dict[str, list[str]] = {}
         n_rows = 0
         for row in self.full.rows:
@@ -324,7 +324,7 @@ def experiment_of(recipe: Recipe, row: str) -> Experiment | None:
 
 
 def departures(recipe: Recipe, row: str, run: Run) -> tuple[str, ...]:
-    """What a run has otherwise than a row of the recipe, in words."""
+    """Return the differences of a run from a row of the recipe, in words."""
     expected = experiment_of(recipe, row)
     if expected is None:
         return (f"the recipe '{recipe.name}' has no row '{row}'",)

@@ -1,4 +1,4 @@
-"""What runs have recorded, found beside their results."""
+"""Records of runs, found beside their results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from holdfast.report.tables import Run
 
 
 def has_record(run: Run) -> bool:
-    """Whether a file that should be one is there."""
+    """Return True if the file of the record exists."""
     return run.path.with_name(RECORD).exists()
 
 

@@ -39,7 +39,7 @@ Field = tuple[Piece, ...]
 
 @dataclass(frozen=True)
 class Grid:
-    """What is left to draw: fields under a header, with notes to be read first and others below.
+    """Table ready to print: fields under a header, notes above and notes below.
 
     `alignment` is as LaTeX's 'lrr'.
     """
@@ -255,7 +255,7 @@ def escape_latex(text: str) -> str:
 
 
 def _counts(row: Row) -> list[Field]:
-    """How many seeds the row has and, where that is known, how many tuning runs."""
+    """Return the number of seeds of a row and, if known, the number of tuning runs."""
     counts = [_n_seeds(row)] if row.n_tuning is None else [_n_seeds(row), str(row.n_tuning or "none")]
     return [(Piece(count),) for count in counts]
 

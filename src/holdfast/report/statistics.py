@@ -1,4 +1,4 @@
-"""Whether a difference is more than noise."""
+"""Paired t-test: is a difference more than noise?"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def paired_t_test(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def two_sided_p(t: float, freedom: int) -> float:
-    """How likely Student's t is to be as far from zero as `t`, with a whole number ν of degrees of freedom.
+    """Return the probability that Student's t with ν degrees of freedom (whole) is as far from zero as `t`.
 
     For whole ν the distribution is a finite sum (Abramowitz and Stegun 26.7.3 and 26.7.4). With θ = arctan(t/√ν)
 

@@ -64,7 +64,7 @@ def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 @dataclass(frozen=True)
 class Look:
-    """How the lines and bars of a method look."""
+    """Look of the lines and bars of a method."""
 
     colour: str
     dash: str
@@ -72,7 +72,7 @@ class Look:
 
 
 def look_of(place: int) -> Look:
-    """Of the method in a place of all; no two of the first 35 have the same dashes with the same mark."""
+    """Return the look of the method in a place. No two of the first 35 share both dashes and mark."""
     # Shifted in each round, else DRR and ER, eight places apart and in most figures, would share a colour.
     colour = COLOURS[(place + 2 * (place // len(COLOURS))) % len(COLOURS)]
     return Look(colour, DASHES[place // len(MARKS) % len(DASHES)], MARKS[place % len(MARKS)])
@@ -101,7 +101,7 @@ class _Box:
 
 @dataclass(frozen=True)
 class _Scale:
-    """Where a value is on the sheet; what is beyond the ends is put there."""
+    """Linear scale of an axis; values beyond its ends are drawn at the ends."""
 
     low: float
     high: float
@@ -231,7 +231,7 @@ def _maps(figure: Figure) -> Drawn:
 
 
 def _map_panel(drawn: MethodMap, place: int, box: _Box) -> list[str]:
-    """Where the samples are; each class is also named at its middle, for those who do not tell the colours."""
+    """Draw the samples. Each class is also named at its centre, for readers who cannot tell the colours."""
     low, high = drawn.places.min(axis=(0, 1)), drawn.places.max(axis=(0, 1))
     middle, reach = (low + high) / 2, 0.55 * max(float((high - low).max()), 1e-12)
     x = _Scale(middle[0] - reach, middle[0] + reach, box.left, box.right)

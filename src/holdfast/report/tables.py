@@ -76,7 +76,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Column:
-    """What a column measures; `better` is None where numbers do not compete."""
+    """Column of a table; `better` is None where numbers do not compete."""
 
     title: str
     digits: int = 0
@@ -129,7 +129,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """What is shown; `notes` on how it came about are to be read first, what stands `below` last."""
+    """Table with `notes` to read first and lines to read `below`."""
 
     id: str
     title: str

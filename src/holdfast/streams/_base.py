@@ -54,7 +54,7 @@ def all_rows(read: Callable[[Tensor], Tensor], y: Tensor) -> Samples:
 
 @dataclass(eq=False)
 class Task:
-    """What is learned in one go, and what it is tested on.
+    """Task: samples to learn in one go, and samples to test on.
 
     Attributes:
         classes: that the training samples have.
@@ -69,7 +69,7 @@ class Task:
     _orders: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def n_steps(self, size: int) -> int:
-        """How many batches of `size` the task has; the last may be smaller."""
+        """Return the number of batches of `size`; the last one may be smaller."""
         return -(-len(self.train) // size)
 
     def batch(self, step: int, *, size: int, seed: int) -> Batch:
@@ -135,7 +135,7 @@ def shuffled(values: Sequence[int], generator: torch.Generator) -> list[int]:
 
 
 def chosen(tuning: Sequence[T], report: Sequence[T], subset: TaskSubset) -> list[T]:
-    """What is held out for tuning, what is reported, or both."""
+    """Return the tasks for tuning, the reported tasks, or both."""
     subsets = {"tuning": tuning, "report": report, "all": [*tuning, *report]}
     if subset not in subsets:
         raise ValueError(f"tasks={subset!r}: expected 'tuning', 'report' or 'all'")

@@ -1,4 +1,4 @@
-"""What the streams that shuffle the inputs of one data set have in common."""
+"""Base class of streams that permute the inputs of one data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the streams that split a data set by class have in common."""
+"""Base class of streams that split a data set by class."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _turned_rows(read: Callable[[Tensor], Tensor], turn: int, rows: Tensor) -> T
 
 
 def rows_of_classes(samples: Samples, classes: Sequence[int]) -> Tensor:
-    """Where (k,) in `samples` the classes are, in order; each has to be there."""
+    """Return (k,) positions in `samples` of the given classes, in order. Each class must be present."""
     index = torch.isin(samples.y, torch.tensor(classes)).nonzero().squeeze(1)
     if absent := set(classes) - set(samples.y[index].tolist()):
         raise BrokenData(f"the data has no sample of class {min(absent)}: it is not complete, get it again")
@@ -90,5 +90,5 @@ def rows_of_classes(samples: Samples, classes: Sequence[int]) -> Tensor:
 
 
 def photo_mean() -> Tensor:
-    """What is taken off every photo: (3, 1, 1)."""
+    """Return the mean of photos (3, 1, 1), which is subtracted from every photo."""
     return torch.tensor(PHOTO_MEAN).reshape(3, 1, 1)

@@ -17,7 +17,7 @@ from holdfast.streams._base import Stream, Task
 
 @dataclass(frozen=True)
 class Moment:
-    """Where a run is, as plain data that travels between processes.
+    """Position of a run, as plain data that travels between processes.
 
     Attributes:
         task: the task being learned, from 0.
@@ -36,7 +36,7 @@ class Moment:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a probe may know of its run.
+    """Facts about a run that a probe may use.
 
     Attributes:
         folder: of the run's files.

@@ -35,7 +35,7 @@ THUMBNAIL_SIDE = 32
 
 @dataclass(frozen=True)
 class StoredSamples:
-    """What is in a memory of n samples.
+    """Content of a memory of n samples.
 
     Attributes:
         y, task: (n,) class and task.
@@ -55,7 +55,7 @@ class StoredSamples:
 
 @dataclass(frozen=True)
 class Record:
-    """What a finished run has recorded.
+    """Record of a finished run.
 
     Attributes:
         digest: of its experiment.

@@ -1,4 +1,4 @@
-"""Who is replayed."""
+"""Retrieval: the choice of samples to replay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Retrieval(Stateful):
 
     @property
     def replays_running_task(self) -> bool:
-        """Whether what is replayed can be of the new batch's own task, where tasks are known."""
+        """True if replayed samples can be of the new batch's own task, where tasks are known."""
         return True
 
     @abstractmethod

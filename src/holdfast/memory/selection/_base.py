@@ -1,4 +1,4 @@
-"""Who stays in memory."""
+"""Selection: the choice of samples to store."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class MeanOfFeatures(Selection):
             self.slots_by_key.setdefault(key, [])
 
     def _room(self, memory: Memory, rows_by_key: dict[Key, list[int]]) -> dict[Key, int]:
-        """How many samples each class may keep: its share, less where all shares together are more than memory has."""
+        """Return the number of slots of each class: its share, less if all shares exceed the memory."""
         share = self.per_class or max(1, memory.capacity // len(self.seen))
         room = {key: min(share, len(s) + len(rows_by_key.get(key, ()))) for key, s in self.slots_by_key.items()}
         for _ in range(sum(room.values()) - memory.capacity):
@@ -100,7 +100,7 @@ class MeanOfFeatures(Selection):
     def _herded(
         self, memory: Memory, batch: Batch, rows_by_key: dict[Key, list[int]], room_by_key: dict[Key, int]
     ) -> dict[Key, list[int]]:
-        """Of classes with too many samples, which stay: numbers that count the stored ones, then the new ones.
+        """Return the samples that stay in classes with too many; numbers count stored samples first, then new ones.
 
         The first samples picked are what would have been picked of a smaller share, and they stay the first when
         picked again. So a share that shrinks keeps the best.

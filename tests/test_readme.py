@@ -42,4 +42,4 @@ def test_the_docs_have_a_row_for_every_method_and_selection(kind):
 def test_every_method_says_what_it_was_checked_against():
     methods = METHODS.read_text().partition("| idea |")[2].partition("\n\n")[0]
     rows = [line.split("|") for line in methods.splitlines() if line.startswith("| `")]
-    assert {cells[-2].strip() for cells in rows} == {"code", "paper", "memory"}
+    assert {cells[-2].strip() for cells in rows} == {"code", "paper", "notes", "memory"}

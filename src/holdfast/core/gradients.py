@@ -55,6 +55,21 @@ def project_soft_gem(gradient: Tensor, reference: Tensor, *, epsilon: float) -> 
     return gradient if along >= wanted else gradient - ((along - wanted) / square) * reference
 
 
+def step_gec(gradient: Tensor, reference: Tensor, *, decrease: float, damping: float = 0.0) -> Tensor:
+    """GEC: the vector nearest to g with ⟨g~, r⟩ ≥ φ, if δ = 0.
+
+    g~ = g + λ r with λ = max(0, (φ - ⟨g, r⟩) / (|r|² + δ)); φ = δ = 0 is A-GEM.
+
+    Args:
+        decrease: φ, how much of the loss of old samples a step of length one takes away; below 0 it may rise.
+        damping: δ, which bounds λ where r is short.
+    """
+    along, square = float(gradient @ reference), float(reference @ reference)
+    if along >= decrease or _vanishes(square, gradient):
+        return gradient
+    return gradient + ((decrease - along) / (square + damping)) * reference
+
+
 def rotate_mega2(gradient: Tensor, reference: Tensor, *, new_loss: float, old_loss: float) -> Tensor:
     """MEGA-II: g turned by an angle β towards r, its length kept; the more, the larger the old loss.
 

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from holdfast.core.batch import Batch
+from holdfast.core.gradients import step_gec
+from holdfast.methods._base import ReplayMethod
+
+
+@dataclass(kw_only=True, eq=False)
+class GEC(ReplayMethod):
+    """GEC: add as much of the old gradient as lowers the loss of replayed samples, the more it exceeds a threshold.
+
+    Lai et al., "Gradient-Guided Epsilon Constraint Method for Online Continual Learning", NeurIPS 2025.
+
+        v = g + λ r,    λ = max(0, (α (l_r - ε) - ⟨r, g⟩) / (|r|² + δ))
+
+    l_r is the loss of replayed samples, r its gradient, g that of the new ones. While l_r stays below ε, old samples
+    may even be forgotten a little. A-GEM always forbids that, and never asks for more.
+
+    The authors calibrate ε at the boundaries of tasks. Here ε is the exponential moving average (EMA) of l_r, which
+    needs no boundary.
+
+    Args:
+        gain: α, how fast an excess is worked off.
+        epsilon: ε; None takes the EMA of l_r.
+        decay: of that EMA.
+        damping: δ, which bounds the step where r is short; the authors' value is not known here.
+    """
+
+    gain: float = 1.0
+    epsilon: float | None = None
+    decay: float = 0.99
+    damping: float = 1e-3
+
+    old_loss: float | None = field(default_factory=lambda: None, init=False)  # EMA of l_r, once replayed
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.gain < math.inf:
+            raise ValueError(f"gain is {self.gain}: give 0 or more")
+        if not 0 <= self.damping < math.inf:
+            raise ValueError(f"damping is {self.damping}: give 0 or more")
+        if self.epsilon is not None and not 0 <= self.epsilon < math.inf:
+            raise ValueError(f"epsilon is {self.epsilon}: give a loss, 0 or more, or None for the EMA of it")
+        if not 0 < self.decay < 1:
+            raise ValueError(f"decay is {self.decay}: give a number between 0 and 1, such as 0.99")
+
+    def observe(self, batch: Batch) -> float:
+        for _ in range(self.steps_per_batch):
+            old = self.recall(batch)
+            if not len(old):
+                value = self.step(self.model.loss(batch))
+                continue
+            old_loss = self.model.loss(old)
+            reference = self.gradient(old_loss)
+            loss = self.model.loss(batch)
+            decrease = self.gain * (old_loss.item() - self.threshold(old_loss.item()))
+            self.follow(step_gec(self.gradient(loss), reference, decrease=decrease, damping=self.damping))
+            value = loss.item()
+        self.remember(batch)
+        return value
+
+    def threshold(self, old_loss: float) -> float:
+        """Return ε, and let the EMA take in the loss of the samples replayed now."""
+        before = old_loss if self.old_loss is None else self.old_loss
+        self.old_loss = self.decay * before + (1 - self.decay) * old_loss
+        return before if self.epsilon is None else self.epsilon

@@ -30,9 +30,10 @@ PAIRS = [  # a method without a memory has no selection to vary
 # They predict by what is stored and do not learn the head, by whose gradients this selection chooses. And a reservoir
 # of 30 has lost all samples of one class here, so that its neighbours cannot name it.
 UNFIT = {("scr", "gradient_diversity"), ("knn", "gradient_diversity"), ("knn", "reservoir")}
+UNFIT |= {("hedge", "gradient_diversity")}
 
 # They add up features, or store them, and train no backbone: here an input is its own features.
-UNTRAINED = {"ncm", "slda", "analytic", "randumb", "knn"}
+UNTRAINED = {"ncm", "slda", "analytic", "randumb", "knn", "hedge"}
 REPLAYS_NOTHING = {"knn"}
 
 each_pair = pytest.mark.parametrize(("method", "selection"), PAIRS)

@@ -1,0 +1,129 @@
+"""Warnings about inputs that look like a mistake."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from holdfast.core.standardise import Standardise
+from holdfast.core.state import State, Stateful
+
+
+class InputWarning(UserWarning):
+    """Inputs are taken as they are, but look like a mistake; the message names the column or the axis."""
+
+
+MANY = 1000.0  # times: columns this different in scale are hard to learn from as they are
+LARGE = 100.0  # a spread or a mean beyond is hard to learn from
+LOOKED_AT = 100  # samples after which columns are judged
+DUPLICATES = 0.5  # the share of rows of a batch that are near to another
+CHANNELS = (1, 3, 4)
+
+
+class InputWatch(Stateful):
+    """Look at the first samples of a stream and warn once of each thing that looks like a mistake.
+
+    It judges what comes and changes nothing. After the first samples it costs nothing.
+    """
+
+    n_seen: int
+    warned: list[str]
+
+    def __init__(self, *, standardised: bool) -> None:
+        self.standardised = standardised
+        self.n_seen = 0
+        self.warned = []
+        self.columns: Standardise | None = None
+
+    def look(self, x: Tensor, names: Sequence[str] = ()) -> None:
+        """Take in inputs (n, …), and warn.
+
+        Args:
+            names: of the columns, where they have some.
+        """
+        if self.n_seen >= LOOKED_AT:
+            return
+        if self.n_seen == 0 and x.ndim == 4 and channels_last(tuple(x.shape[1:])):
+            height, width, channels = x.shape[1:]
+            self._warn(
+                "axis",
+                f"samples of shape {(height, width, channels)} are taken as {height} channels of {width}x{channels} "
+                "pixels: if axis 3 holds the channels, give x.transpose(0, 3, 1, 2), or x.permute(0, 3, 1, 2)",
+            )
+        n_near = near_duplicates(x)
+        if len(x) >= 4 and n_near > DUPLICATES * len(x):
+            self._warn("rows", f"{n_near} of {len(x)} rows of a batch are near-duplicates of rows above them")
+        self.n_seen += len(x)
+        if x.ndim == 2 and x.is_floating_point():
+            if self.columns is None:
+                self.columns = Standardise(x.shape[1])
+            self.columns.update(x)
+            if self.n_seen >= LOOKED_AT:
+                self._judge_columns(self.columns, names)
+        if self.n_seen >= LOOKED_AT:
+            self.columns = None
+
+    def _judge_columns(self, columns: Standardise, names: Sequence[str]) -> None:
+        constant = columns.constant_columns()
+        if constant:
+            self._warn("constant", f"{_columns(constant, names)} had one value in the first {self.n_seen} samples")
+        varying = torch.ones_like(columns.mean, dtype=torch.bool)
+        varying[constant] = False
+        if self.standardised or not bool(varying.any()):
+            return
+        size = torch.maximum(columns.spread, columns.mean.abs())
+        smallest = columns.spread[varying].min()
+        unscaled = varying & ((size > LARGE) | (columns.spread > MANY * smallest))
+        if bool(unscaled.any()):
+            worst = unscaled.nonzero().flatten().tolist()
+            top = max(worst, key=lambda j: float(size[j]))
+            self._warn(
+                "unscaled",
+                f"{_columns(worst, names)} {'are' if len(worst) > 1 else 'is'} unscaled (mean "
+                f"{float(columns.mean[top]):.4g}, standard deviation {float(columns.spread[top]):.4g}): "
+                "build the learner with standardise=True, or scale the columns",
+            )
+
+    def _warn(self, what: str, message: str) -> None:
+        if what not in self.warned:
+            self.warned = [*self.warned, what]
+            warnings.warn(message, InputWarning, stacklevel=4)
+
+    def state_dict(self) -> State:
+        return {"n_seen": self.n_seen, "warned": list(self.warned)}
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore; columns are judged by the samples that come after."""
+        n_seen, warned = state.get("n_seen"), state.get("warned")
+        if type(n_seen) is not int or n_seen < 0 or not isinstance(warned, list):
+            raise ValueError("the saved watch of inputs has no count")
+        self.n_seen, self.warned, self.columns = n_seen, [str(what) for what in warned], None
+
+
+def channels_last(shape: tuple[int, ...]) -> bool:
+    """Tell if one sample of `shape` looks like a picture with its channels last.
+
+    Example:
+        >>> channels_last((32, 32, 3)), channels_last((3, 32, 32))
+        (True, False)
+    """
+    return len(shape) == 3 and shape[2] in CHANNELS and shape[0] not in CHANNELS and min(shape[:2]) >= 8
+
+
+def near_duplicates(x: Tensor) -> int:
+    """Return the number of rows of (n, …) that are near to a row above: within a thousandth of the largest number."""
+    rows = x[:256].flatten(1).float()
+    if len(rows) < 2:
+        return 0
+    step = rows.abs().max() * 1e-3
+    grid = rows if step == 0 else (rows / step).round()
+    return len(rows) - len(torch.unique(grid, dim=0))
+
+
+def _columns(numbers: list[int], names: Sequence[str]) -> str:
+    shown = [f"'{names[j]}'" if names else str(j) for j in numbers[:5]]
+    rest = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+    return f"column{'s' if len(numbers) > 1 else ''} {', '.join(shown)}{rest}"

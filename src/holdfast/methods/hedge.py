@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holdfast.core.batch import Batch, join
+from holdfast.core.standardise import Standardise
+from holdfast.core.state import Count, State
+from holdfast.memory.selection.gradient_diversity import GradientDiversity
+from holdfast.memory.storage import Memory
+from holdfast.methods._base import Diverged, ReplayMethod
+from holdfast.methods._networks import Networks
+
+FEW = 64  # features, at most, that are also compared with their recent means
+LEAST_SHARE = 0.01  # of the probability that all classes share when a network is judged: no loss is infinite
+
+
+@dataclass(kw_only=True, eq=False)
+class Hedge(ReplayMethod):
+    """Small networks with several learning rates, which predict together; recent losses decide their shares.
+
+    For each rate there are two networks of two hidden layers. Both learn each new batch together with stored samples:
+    one with samples of the whole stream from memory, the other with as many of the newest. The networks stand on
+    features that are standardised as they come; the backbone keeps its weights. Steps are those of Adam (Kingma and
+    Ba, ICLR 2015).
+
+        share_k ∝ exp(-η L_k),    L_k ← ρ^n L_k + Σ_i -log p_k(y_i | x_i)
+
+    p_k is what network k said of the n new samples before it learned them. The shares are those of the exponentially
+    weighted forecaster (Vovk, "Aggregating Strategies", COLT 1990). As losses fade by ρ, another network leads soon
+    after the stream has changed.
+
+    Measurements are autocorrelated, and their classes often depend on what is usual at the moment. So up to 64 features
+    are also given as differences from their running means, each over about the last `trends` samples. A prediction is
+    thus for the present: the same input may get another class later. Each network is there twice, with and without
+    these differences.
+
+    Args:
+        rates: the learning rates.
+        hidden: units of each layer.
+        recent: samples that count as the newest. They are stored in addition to the memory.
+        trends: samples over which running means look back; empty for no such features.
+        fading: ρ.
+        sharpness: η.
+    """
+
+    extras: ClassVar[frozenset[str]] = frozenset({"trend"})
+
+    replay_size: int = 100
+    rates: tuple[float, ...] = (0.001, 0.003, 0.01)
+    hidden: int = 64
+    recent: int = 500
+    trends: tuple[int, ...] = (16, 128)
+    fading: float = 0.999
+    sharpness: float = 0.1
+
+    networks: Networks = field(init=False)
+    scaling: Standardise = field(init=False)
+    newest: Memory = field(init=False)
+    n_stored: Count = field(init=False)  # in `newest`, ever
+    levels: Tensor = field(init=False)
+    losses: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.rates, self.trends = tuple(self.rates), tuple(self.trends)
+        if not self.rates or not all(0 < rate < 1 for rate in self.rates):
+            raise ValueError(f"rates are {self.rates}: give one or more between 0 and 1")
+        if not all(length >= 1 for length in self.trends):
+            raise ValueError(f"trends are {self.trends}: give numbers of samples, 1 or more")
+        if self.hidden < 1 or self.recent < 1:
+            raise ValueError(f"hidden is {self.hidden} and recent is {self.recent}: give 1 or more")
+        if not 0 < self.fading <= 1 or not self.sharpness >= 0:
+            raise ValueError(f"fading is {self.fading} and sharpness {self.sharpness}: give 0 to 1, and 0 or more")
+        if self.average is not None:
+            raise ValueError("hedge averages predictions, not weights: leave average out")
+        device, n_classes = self.model.device, self.model.head.n_classes
+        n_features = self.model.head.weight.shape[1]
+        self.levels = torch.zeros(len(self.trends) if n_features <= FEW else 0, n_features, device=device)
+        n_inputs = n_features + self.levels.numel()
+        rates = self.rates * (4 if len(self.levels) else 2)
+        self.networks = Networks(n_inputs, self.hidden, n_classes, rates, self.memory.rng).to(device)
+        self.scaling = Standardise(n_inputs)
+        self.newest = Memory(self.recent, device=device)
+        self.n_stored = 0
+        self.losses = torch.zeros(len(rates), dtype=torch.float64, device=device)
+
+    def observe(self, batch: Batch) -> float:
+        features = self._features(batch.x)
+        if not self.scaling.count and len(self.levels):
+            self.levels = features.mean(dim=0).expand_as(self.levels).clone()
+        batch = batch.with_extra(trend=self._trend(features))
+        old = self.recall(batch)
+        newest = self._recall_newest(len(old)) if len(old) else old
+        self.scaling.update(torch.cat([features, batch.extra["trend"]], dim=1))
+
+        whole, lately = join([batch, old]), join([batch, newest])
+        x = torch.stack([self._inputs(part) for part in (whole, lately)])
+        y = torch.stack([whole.y, lately.y])
+        competing = None
+        if not self.model.seen.complete:
+            competing = torch.stack([self.model.seen.competing(part.task) for part in (whole, lately)])
+            competing = self._for_each_network(competing)
+        x, y = self._seen_by_each(self._for_each_network(x)), self._for_each_network(y)
+        scores = self.networks.learn(x, y, competing)
+        for _ in range(self.steps_per_batch - 1):
+            self.networks.learn(x, y, competing)
+
+        loss = self._judge(scores[:, : len(batch)], batch)
+        for level, length in zip(self.levels, self.trends, strict=False):
+            level.lerp_(features.mean(dim=0), 1 - (1 - 1 / length) ** len(batch))
+        self._store(batch)
+        self.remember(batch)
+        return loss
+
+    def scores(self, x: Tensor, task: Tensor) -> Tensor:
+        """(n, n_classes) logarithms of the probabilities, minus infinity where a class does not compete."""
+        features = self._features(x)
+        inputs = self.scaling(torch.cat([features, self._trend(features)], dim=1))
+        scores = self.networks.scores(self._seen_by_each(inputs.repeat(len(self.losses), 1, 1)))
+        by_network = self.model.masked(scores.flatten(0, 1), task.repeat(len(self.losses)))
+        chances = by_network.view(scores.shape).log_softmax(dim=2)
+        return torch.logsumexp(chances + self._shares().log().float()[:, None, None], dim=0)
+
+    def grow(self, n_classes: int) -> None:
+        super().grow(n_classes)
+        self.networks.grow(n_classes)
+
+    def caution(self) -> str | None:
+        if isinstance(self.selection, GradientDiversity):
+            return "the selection compares gradients of the head, which hedge does not learn: choose another"
+        if getattr(self.model.backbone, "pretraining", "") == "none" and any(self.model.backbone.parameters()):
+            return "the backbone is not trained and keeps its first weights: give it pretrained ones, or identity"
+        return None
+
+    def check_extras(self) -> None:
+        self.memory.require_extra("trend", torch.float32, (self.levels.numel(),))
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        if self.networks.n_classes != self.model.head.n_classes:
+            raise ValueError(f"networks of {self.networks.n_classes} classes and a head of {self.model.head.n_classes}")
+        n_features = self.model.head.weight.shape[1]
+        if self.levels.shape != (len(self.trends) if n_features <= FEW else 0, n_features):
+            raise ValueError(f"the saved levels have shape {tuple(self.levels.shape)}, not that of the features")
+        if self.losses.shape != (len(self.networks.weights),):
+            raise ValueError(f"{len(self.losses)} saved losses of {len(self.networks.weights)} networks")
+        if len(self.newest) != min(self.n_stored, self.recent) or self.newest.max_samples != self.recent:
+            raise ValueError(f"{len(self.newest)} of the newest samples are saved, but {self.n_stored} were stored")
+        if len(self.newest):
+            self.newest.require_extra("trend", torch.float32, (self.levels.numel(),))
+            if not self.model.seen.were_seen(self.newest.y, self.newest.task):
+                raise ValueError("a class is among the newest samples, but was never seen")
+
+    def _features(self, x: Tensor) -> Tensor:
+        """(n, n_features) what the backbone makes of inputs."""
+        features = self.model.embed(x).float()
+        # One number to compare, and NaN is below nothing.
+        if not features.abs().max().item() < math.inf:
+            raise Diverged("the backbone makes features that are not finite: nothing was learned of this batch")
+        return features
+
+    def _trend(self, features: Tensor) -> Tensor:
+        """(n, n_trends) features less their running means, which are those of before the batch."""
+        return (features[:, None] - self.levels).flatten(1)
+
+    def _inputs(self, batch: Batch) -> Tensor:
+        """(n, n_inputs) features and trends in standard deviations of now."""
+        return self.scaling(torch.cat([self._features(batch.x), batch.extra["trend"]], dim=1))
+
+    def _for_each_network(self, groups: Tensor) -> Tensor:
+        """(K, …) of (2, …), what the two kinds of networks learn."""
+        return groups.repeat_interleave(len(self.losses) // 2, dim=0)
+
+    def _seen_by_each(self, x: Tensor) -> Tensor:
+        """(K, n, n_inputs) the same, but without trends for every second half of the networks of a kind."""
+        if len(self.levels):
+            n_rates = len(self.rates)
+            for start in (0, 2 * n_rates):
+                x[start : start + n_rates, :, -self.levels.numel() :] = 0
+        return x
+
+    def _recall_newest(self, size: int) -> Batch:
+        """`size` of the newest samples at random; all different unless there are fewer."""
+        n = len(self.newest)
+        picked = self.memory.pick_distinct(n, min(size, n))
+        return self.newest[[picked[i % len(picked)] for i in range(size)]]
+
+    def _store(self, batch: Batch) -> None:
+        """Put the samples over the oldest of the newest."""
+        batch = batch[-self.recent :] if len(batch) > self.recent else batch
+        self.newest.fit(batch)
+        free = min(len(batch), self.recent - len(self.newest))
+        if free:
+            self.newest.add(batch[:free])
+        if rest := len(batch) - free:
+            start = self.n_stored + free
+            self.newest.write([(start + i) % self.recent for i in range(rest)], batch[free:])
+        self.n_stored += len(batch)
+
+    def _judge(self, scores: Tensor, batch: Batch) -> float:
+        """Let losses on new samples decide the shares; give the loss of all networks together.
+
+        Args:
+            scores: (K, n, n_classes) before the samples were learned.
+        """
+        chances = scores.softmax(dim=2).gather(2, batch.y.expand(len(scores), -1)[:, :, None])[:, :, 0].double()
+        chances = chances * (1 - LEAST_SHARE) + LEAST_SHARE / scores.shape[2]
+        loss = -(self._shares() @ chances).log().mean().item()
+        self.losses = self.losses * self.fading ** len(batch) - chances.log().sum(dim=1)
+        return max(loss, 0.0)  # rounding
+
+    def _shares(self) -> Tensor:
+        """(K,) of each network in a prediction."""
+        return F.softmax(self.sharpness * (self.losses.min() - self.losses), dim=0)

@@ -131,7 +131,7 @@ def test_runs_on_other_tasks_stand_in_sections_of_their_own(tmp_path):
         "permuted_digits – 2 tasks",
         "permuted_digits – 3 tasks",
         "split_digits",
-        "permuted_digits – tasks for tuning",
+        "permuted_digits – tuning tasks",
     ]
     assert data["labels"] == ["er"]  # one look everywhere
 

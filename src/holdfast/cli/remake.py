@@ -25,7 +25,7 @@ def remake_command(
     results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Folders of runs, or result.json files.")],
     tasks_only: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
     out_folder: Annotated[
-        Path | None, typer.Option("--out", help="Keep the new runs here; else they are thrown away.")
+        Path | None, typer.Option("--out", help="Keep the new runs here; else they are discarded.")
     ] = None,
     data: Data = None,
     device: Device = "cpu",

@@ -1,7 +1,7 @@
 """Files that are replaced in one step: at every instant a whole one is at the path.
 
-A writer writes aside, to a file of its own that it holds a lock on, and renames it. The lock ends with the writer, so a
-file aside without a lock is of a writer that was killed, and the next one clears it.
+A writer writes aside, to a file of its own that it holds a lock on, and renames it. The lock ends with the writer. A
+file aside without a lock belongs to a killed writer, and the next writer clears it.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ class WeightAverage(StoredWeights):
     """The exponential average of the weights and batch statistics that a model had after each batch.
 
     Online steps are few and large, so the weights of any one moment are noisy; their average is much less so
-    (Polyak and Juditsky, SIAM J. Control Optim. 1992). It looks back over the last tenth of the stream at first,
-    so that the weights from before learning are soon gone, and over about 1 / (1 - decay) batches in the end.
+    (Polyak and Juditsky, SIAM J. Control Optim. 1992). At first it looks back over the last tenth of the stream, so
+    that the initial weights soon fade. In the end it looks back over about 1 / (1 - decay) batches.
     """
 
     decay: Annotated[float, Field(gt=0, lt=1)]

@@ -1,10 +1,10 @@
 """State on disk: one file, written aside and renamed, with a checksum; never pickle.
 
-The file is a safetensors file. Its tensors are the tensors of the state; its metadata holds the rest of the
-state as JSON and a SHA-256 over everything, so that a truncated or altered file is told from a whole one.
+The file is a safetensors file. Its tensors are the tensors of the state; its metadata holds the rest of the state as
+JSON, and a SHA-256 over everything. The digest detects a truncated or altered file.
 
-A file may be made to do harm. Tensors are read only as far as the file is long, each stands in one place of the state,
-and a tree that would take several times the memory of its file is refused before it is read.
+A file may be made to do harm. Tensors are read only as far as the file is long, and each stands in one place of the
+state. A tree that would take several times the memory of its file is refused before it is read.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def tasks_own_classes(setting: Setting) -> bool:
 class SeenClasses(Stateful):
     """The classes seen so far, under one of the four settings; a row of classes for each task whose number is known.
 
-    A row is the list of its classes, so that its size depends on what was seen and not on how classes and tasks are
-    numbered. Tensors are replaced and never written to: who holds one sees no change.
+    A row is the list of its classes. Its size depends on the seen classes, not on the numbers of classes and tasks.
+    Tensors are replaced and never written to: who holds one sees no change.
 
     Example:
         >>> seen = SeenClasses("task", n_classes=4)

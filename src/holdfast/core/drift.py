@@ -1,7 +1,7 @@
 """Drift of features and distance between tasks: the paper's two inequalities as numbers.
 
-Both distances are in units of a spread, the root-mean-square distance of features to their mean, so that they can be
-compared between methods and backbones whose features differ in scale.
+Both distances are in units of spread, the root-mean-square distance of features to their mean. They can thus be
+compared between methods and backbones with features of different scale.
 """
 
 from __future__ import annotations

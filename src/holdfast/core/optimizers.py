@@ -18,8 +18,8 @@ VELOCITY = "momentum_buffer"  # torch's name for it
 class SGD(Stateful):
     """Gradient descent with momentum: to the bit that of `torch.optim.SGD`, whose saved state it reads too.
 
-    Any optimiser of torch's own imports its compiler once it is made, more than a second and some 70 MB for each
-    process, and nothing of that is used here.
+    Every optimiser of torch imports torch's compiler when it is made. That costs more than a second and some 70 MB a
+    process, and nothing of it is used here.
     """
 
     def __init__(self, parameters: Iterable[Tensor], *, lr: float, momentum: float = 0.0) -> None:

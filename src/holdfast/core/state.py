@@ -1,7 +1,7 @@
 """Exact save and restore: every attribute is state, and what cannot be saved raises at once.
 
-A state may come from a stranger's file. So what is restored has to be of the type that its class declares, and whatever
-else a class can rely on is checked in its `load_state_dict`, which raises ValueError.
+A state may come from a stranger's file. A restored value must have the type that its class declares. `load_state_dict`
+of the class checks all other conditions, and raises ValueError.
 """
 
 from __future__ import annotations

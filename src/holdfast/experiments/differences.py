@@ -21,8 +21,8 @@ def stated(experiment: Experiment) -> dict[str, str]:
 def differences(experiment: Experiment, other: Experiment) -> dict[str, tuple[str, str]]:
     """By name, the settings that decide the numbers and are not the same: of `experiment` and of `other`.
 
-    An option that is left to its default is the same as one that states it, and options of parts that are not the same
-    are not compared. Seed and names of tables do not count.
+    An unstated option equals its stated default. Options of different parts are not compared. Seed and names of tables
+    do not count.
     """
     mine, theirs = decided(experiment), decided(other)
     found = {name: (mine.get(name, DEFAULT), theirs.get(name, DEFAULT)) for name in [*theirs, *mine]}
@@ -33,8 +33,8 @@ def differences(experiment: Experiment, other: Experiment) -> dict[str, tuple[st
 def between_rows(rows: dict[str, list[Experiment]]) -> list[str]:
     """A line for each row of a table, with the settings in which it is not as the others; none where all are alike.
 
-    Where a row has several experiments, only what they have in common is told. Memory, selection and retrieval are told
-    only of methods that have a memory, and options that not all methods have only where they differ from their
+    Where a row has several experiments, only what they have in common is told. Memory, selection and retrieval are
+    named only for methods with a memory. Options that some methods lack are named only where they differ from their
     defaults. Of three rows and more, what more than half of them have is said once, in a line above.
     """
     settings = {row: _in_common([_told(experiment) for experiment in variants]) for row, variants in rows.items()}

@@ -183,9 +183,9 @@ class Probes(Stateful):
     def take_up(self, state: State, *, n_steps: int, n_tasks: int) -> list[str]:
         """Go on with the saved probes, whatever is wanted now; returns what the user has to know, a sentence each.
 
-        A probe that the run was begun with goes on. Code of another package is not imported for it, so such a probe
-        goes on only if it is wanted again, and a logger only if it is told again where to. A probe that was not there
-        from the beginning is left out once it has missed something.
+        A probe that the run was begun with goes on. Code of another package is not imported for it. Such a probe
+        resumes only if it is requested again, and a logger only if its target is given again. A probe that was not
+        there from the beginning is left out once it has missed something.
 
         Args:
             n_steps, n_tasks: that were learned when the state was saved.

@@ -143,8 +143,8 @@ class Recipe:
     def _agreed(self, method: str) -> dict[str, Any]:
         """Return the common settings of all rows with a memory for a method with a memory, else of the others.
 
-        Rows agree on a field, or on an option that all methods of the kind have, if each states it and more than half
-        state the same; on an option also if all have the same. Joint training has no say.
+        Rows agree on a field, or on an option of all methods of the kind, if each states it. More than half must state
+        the same; on an option also if all have the same. Joint training has no say.
         """
         replays = _replays(method)
         alike = [row for row in self.rows if not self._is_joint(row) and _replays(self._method_of(row)) is replays]

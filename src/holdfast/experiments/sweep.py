@@ -140,9 +140,9 @@ def sweep(
     """Run all that is not finished, the longest first, in processes of this machine with one torch thread each.
 
     A run that fails is reported at the end, and the others go on. A worker that dies is replaced, and its run goes on
-    from its last checkpoint, up to MAX_DEATHS times. A run that another process has claimed (another sweep on the same
-    folder, say) is left to it as long as there is other work, then waited for: its result is read when it is there,
-    and if the other process is gone without one, the run is continued here.
+    from its last checkpoint, up to MAX_DEATHS times. A run claimed by another process, such as another sweep on the
+    same folder, is left to that process. The sweep does other work first, then waits: its result is read when it is
+    there, and if the other process is gone without one, the run is continued here.
 
     A script that calls this needs the line `if __name__ == "__main__":`, since workers import it.
 

@@ -12,7 +12,7 @@ def logit_distillation_loss(logits: Tensor, stored: Tensor, n_units: Tensor) -> 
         loss = || h(x) - z ||²
 
     Averaged over all numbers compared, as in the authors' code: those of the units that the head had when the sample
-    was stored, since a head that has grown since says nothing of what its new units would have given then.
+    was stored. A head that grew later does not know the earlier scores of its new units.
 
     Args:
         logits: (n, m) h(x), as they are now, with gradient.

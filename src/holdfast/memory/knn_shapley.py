@@ -11,8 +11,8 @@ from holdfast.memory.storage import Memory
 def knn_shapley(features: Tensor, y: Tensor, *, eval_features: Tensor, eval_y: Tensor, k: int) -> Tensor:
     """The Shapley value of each sample for classifying each evaluation point by its k nearest neighbours.
 
-    The worth of a set of samples is the number of right ones among the (up to) k that are nearest to the point, over k.
-    With samples sorted by their distance to the point, the nearest first,
+    A set of samples is worth the number of right ones among its k nearest to the point, over k. With samples sorted by
+    their distance to the point, the nearest first,
 
         s_N = 1[y_N = y] / N
         s_m = s_{m+1} + (1[y_m = y] - 1[y_{m+1} = y]) min(k, m) / (k m)

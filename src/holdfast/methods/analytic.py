@@ -23,9 +23,8 @@ class Analytic(SumsMethod):
 
         W = (G + λ I)⁻¹ Q,    G = Σ h hᵀ,    Q = Σ h yᵀ,    h = x or relu(P x)
 
-    λ is chosen anew whenever scores are asked for after learning, by generalised cross-validation (Golub et al.,
-    Technometrics 1979), which one eigendecomposition of G gives for all candidates. It needs no held-out sample, and
-    depends on the sums alone.
+    The first scores after learning choose λ by generalised cross-validation (Golub et al., Technometrics 1979). One
+    eigendecomposition of G serves all candidates. It needs no held-out sample, and depends on the sums alone.
 
     Args:
         width: how many random features there are; None for the features themselves.

@@ -16,8 +16,8 @@ class Finetune(Method):
     """VAN: learn each batch and nothing else; the lower bound. On the stream `joint` it is the upper bound.
 
     Args:
-        against: whether a sample is told from the classes that compete for it when predicting (`task`), or from all
-            classes seen, even where its task will be known (`seen`: so learns JOINT on Split CIFAR in A-GEM's code).
+        against: contrast a sample with the classes that compete for it when predicting (`task`), or with all seen
+            classes (`seen`: JOINT on Split CIFAR in A-GEM's code).
     """
 
     against: Literal["task", "seen"] = "task"

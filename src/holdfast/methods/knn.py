@@ -21,8 +21,8 @@ class KNN(ReplayMethod):
     here as many as memory holds. The backbone keeps its weights, so a feature is taken once, when its sample comes.
     Nothing is replayed, and there is no loss: `observe` gives 0.
 
-    Of the stored samples of the classes that compete, the k nearest vote with a weight of exp((cosine - 1) / τ), as
-    in Wu et al., "Unsupervised Feature Learning via Non-parametric Instance Discrimination", CVPR 2018.
+    Among the stored samples of the competing classes, the k nearest vote with weight exp((cosine - 1) / τ). See Wu et
+    al., "Unsupervised Feature Learning via Non-parametric Instance Discrimination", CVPR 2018.
 
     Args:
         k: how many stored samples vote.

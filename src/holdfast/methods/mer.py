@@ -18,8 +18,8 @@ class MER(ReplayMethod):
     Going part of the way after several steps is Reptile; it favours directions in which the samples' gradients agree.
     Each sample of a batch costs n_batches · (1 + replay_size) steps of the optimiser.
 
-    The authors take ten batches and keep 0.03 of each; one of which 0.3 is kept leads about as far for a tenth of the
-    time, so that is what is done unless told otherwise.
+    The authors take ten batches and keep 0.03 of each; one of which 0.3 is kept leads about as far in a tenth of the
+    time, and is the default.
 
     Batch normalisation sees single samples when learning. So it normalises each sample by its own statistics when
     predicting too: its running averages belong to other numbers than the weights have learned with.

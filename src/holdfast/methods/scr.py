@@ -26,8 +26,8 @@ class SCR(ReplayMethod):
     Continual Learning", CVPR Workshops 2021.
 
     New and replayed samples and a view of each (`core.augment.contrastive_views`) are contrasted by class; where tasks
-    own classes, positives are thus of one task. The head is not learned. Where tasks share classes, of which the paper
-    does not speak, a class has a mean for each task, and is as near as the nearest of them.
+    own classes, positives are thus of one task. The head is not learned. If tasks share classes, a case outside the
+    paper, a class has a mean for each task. The nearest of its means counts.
 
     Args:
         temperature: τ.

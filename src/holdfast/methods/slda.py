@@ -24,9 +24,9 @@ class Slda(SumsMethod):
         W = Σ x xᵀ - Σ_c s_c s_cᵀ / n_c,    A = W + λ I,    score_c = n (xᵀ A⁻¹ μ_c - ½ μ_cᵀ A⁻¹ μ_c)
 
     There the covariance is a running average of deviations from running means, which depends on the order. Here it is
-    that of the sums n_c, s_c = Σ x and Σ x xᵀ. It is shrunk towards a multiple of the identity by the share ρ of OAS
-    (Chen et al., IEEE TSP 2010), hence λ = ρ / (1 - ρ) · tr W / d, rounded to a quarter of an octave: so the ridge
-    stays the same for many batches, and between two factorisations scores are exact by the Woodbury identity.
+    that of the sums n_c, s_c = Σ x and Σ x xᵀ. OAS shrinks it towards a multiple of the identity by a share ρ (Chen et
+    al., IEEE TSP 2010). Hence λ = ρ / (1 - ρ) · tr W / d, rounded to a quarter of an octave: so the ridge stays the
+    same for many batches, and between two factorisations scores are exact by the Woodbury identity.
     """
 
     def work_out(self) -> None:
@@ -43,8 +43,8 @@ class Slda(SumsMethod):
 class _Factor:
     """The Cholesky factor L of A when it was made, and what the samples since have changed.
 
-    The j-th sample of a class, x, less the mean of those before it, gives a row v = √((j - 1) / j) (x - μ) of V, and
-    A_now = A + Vᵀ V. In the space of L⁻¹, which is called white here,
+    Let μ be the mean of the samples of a class before its j-th sample x. Then x gives V a row √((j - 1) / j) (x - μ),
+    and A_now = A + Vᵀ V. In the space of L⁻¹, which is called white here,
 
         A_now⁻¹ = L⁻ᵀ (I - Hᵀ H) L⁻¹,    H = R⁻¹ V L⁻ᵀ,    R Rᵀ = I + V A⁻¹ Vᵀ
 

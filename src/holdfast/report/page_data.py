@@ -32,7 +32,7 @@ Curve = list[float | None]
 
 MAP_SIZE = 1000  # whole numbers across a drift map
 SPRITE_COLUMNS = 20  # thumbnails beside each other in their one picture
-SUBSETS = {"tuning": " – tasks for tuning", "all": " – all tasks"}
+SUBSETS = {"tuning": " – tuning tasks", "all": " – all tasks"}
 
 
 def page_data(folder: Path, *, base: Path) -> Data:
@@ -48,7 +48,7 @@ def page_data(folder: Path, *, base: Path) -> Data:
     by_section: dict[Protocol, list[Run]] = {}
     for run in runs:
         by_section.setdefault(protocol_of(run.result), []).append(run)
-    # Tasks for tuning come last.
+    # Tuning tasks come last.
     protocols = sorted(
         by_section,
         key=lambda protocol: ([*SUBSETS].index(protocol.tasks) if protocol.tasks in SUBSETS else -1, protocol),

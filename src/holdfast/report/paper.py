@@ -27,7 +27,7 @@ BETTER: dict[str, Literal["more", "less"]] = {
     "long_term_remembering": "less",
 }
 TUNING = (
-    "Tuning runs are those of the row's method on the benchmark's tasks for tuning, whatever row and settings they had."
+    "Tuning runs are those of the row's method on the benchmark's tuning tasks, whatever row and settings they had."
 )
 ACCURACY = "A_T (%)"
 ANOTHER_MACHINE = "timed on another machine than the paper's RTX 3090 Ti"
@@ -185,7 +185,7 @@ def _seeds_note(rows: list[Row], sources: dict[str, Source]) -> list[str]:
 
 
 def _tuning_runs(paper: PaperTable, sources: dict[str, Source], runs: list[Run]) -> Callable[[str], int | None]:
-    """By row, how many runs on tasks for tuning its method had; None if no such run is there at all."""
+    """Return the number of tuning runs of the method, by row; None if there is no tuning run at all."""
     benchmarks = {recipe.name for source in sources.values() for recipe in (source.full, source.sized)}
     tuning = [run.result.experiment for run in runs if joined(run.result.experiment).options.get("tasks") == "tuning"]
     here = [experiment for experiment in tuning if experiment.benchmark in benchmarks]

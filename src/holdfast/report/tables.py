@@ -124,7 +124,7 @@ class Row:
     cells: tuple[Cell, ...]
     is_bound: bool = False  # competes with no one
     is_again: bool = False  # the paper's numbers stand in the row above, too
-    n_tuning: int | None = None  # runs on tasks for tuning that its method had
+    n_tuning: int | None = None  # tuning runs of its method
 
 
 @dataclass(frozen=True)

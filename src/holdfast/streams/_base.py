@@ -135,7 +135,7 @@ def shuffled(values: Sequence[int], generator: torch.Generator) -> list[int]:
 
 
 def chosen(tuning: Sequence[T], report: Sequence[T], subset: TaskSubset) -> list[T]:
-    """Return the tasks for tuning, the reported tasks, or both."""
+    """Return the tuning tasks, the reported tasks, or both."""
     subsets = {"tuning": tuning, "report": report, "all": [*tuning, *report]}
     if subset not in subsets:
         raise ValueError(f"tasks={subset!r}: expected 'tuning', 'report' or 'all'")

@@ -16,8 +16,8 @@ from holdfast.streams._wrapped import WrappedStream
 class LongTail(WrappedStream):
     """The tasks of another stream with few samples of most classes: sizes fall exponentially from class to class.
 
-    The class of rank r among C, in an order that belongs to the seed, keeps n · imbalance^(-r / (C - 1)) of its n
-    training samples, rounded and at least one, drawn at random. Test samples stay.
+    The seed orders the C classes. The class of rank r keeps n · imbalance^(-r / (C - 1)) of its n training samples,
+    rounded, at least one, drawn at random. Test samples stay.
 
     Cao et al., "Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss", NeurIPS 2019.
 

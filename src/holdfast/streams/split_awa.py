@@ -25,11 +25,10 @@ class SplitAwa(Stream):
     same in all of them. An animal has a unit of its own in each task: class = 50 * task + label.
     Accuracy is the mean over the classes of a task.
 
-    The `source` "images" is AwA2, of which there is no official split. Ours takes, by the SHA-256 of
-    the file names and whatever the seed, 70 % of each animal for training, 15 % for validation (not
-    used) and 15 % for testing. Inputs are (3, size, size) uint8, red first: whole photos, resized
-    without cropping. The `source` "features" is a 512-number description of the images of the first
-    edition, in float16, with the split that comes with it.
+    The `source` "images" is AwA2, of which there is no official split. Ours takes 70 % of each animal for training, 15
+    % for validation (not used) and 15 % for testing. It orders files by the SHA-256 of their names, whatever the seed.
+    Inputs are (3, size, size) uint8, red first: whole photos, resized without cropping. The `source` "features" is a
+    512-number description of the images of the first edition, in float16, with the split that comes with it.
 
     Protocol of Chaudhry et al., "Efficient Lifelong Learning with A-GEM", ICLR 2019.
     """

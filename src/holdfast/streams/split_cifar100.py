@@ -18,9 +18,9 @@ from holdfast.streams._split import even_class_groups, split_tasks, turned, whol
 class SplitCifar100(Stream):
     """The 100 classes of CIFAR-100, five at a time.
 
-    20 tasks of 2,500 training and 500 test samples. Labels 0 to 14 make the 3 tasks for tuning,
-    labels 15 to 99, in an order that belongs to the seed, the 17 that are reported. Inputs are
-    (3, 32, 32) uint8; the mean image of the whole training set is taken off.
+    20 tasks of 2,500 training and 500 test samples. Labels 0 to 14 make the 3 tuning tasks. Labels 15 to 99, in an
+    order given by the seed, make the 17 reported tasks. Inputs are (3, 32, 32) uint8; the mean image of the whole
+    training set is taken off.
 
     Protocol of Chaudhry et al., "Efficient Lifelong Learning with A-GEM", ICLR 2019. Class-incremental protocols take
     all classes: held_out=0, with 5 or 10 classes a task.
@@ -29,7 +29,7 @@ class SplitCifar100(Stream):
         classes_per_task: of each task, a divisor of both the held-out and the reported classes.
         held_out: the number of classes that are held out for tuning.
         turns: more than 1 adds all tasks again with pictures turned by a quarter, then by a half and three quarters, as
-            classes of their own. So the tasks for tuning make a stream long enough to see what is forgotten.
+            classes of their own. So the tuning tasks make a stream long enough to see what is forgotten.
     """
 
     input_shape = (3, 32, 32)

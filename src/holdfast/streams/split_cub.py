@@ -16,9 +16,9 @@ from holdfast.streams._split import class_groups, photo_mean, split_tasks, turne
 class SplitCub(Stream):
     """The 200 birds of CUB-200-2011, ten at a time.
 
-    20 tasks of about 300 training and 290 test samples, by the official split. Labels 0 to 29 make the
-    3 tasks for tuning, labels 30 to 199, in an order that belongs to the seed, the 17 that are reported.
-    Inputs are (3, size, size) uint8, red first: whole photos, resized without cropping.
+    20 tasks of about 300 training and 290 test samples, by the official split. Labels 0 to 29 make the 3 tuning tasks.
+    Labels 30 to 199, in an order given by the seed, make the 17 reported tasks. Inputs are (3, size, size) uint8, red
+    first: whole photos, resized without cropping.
 
     Protocol of Chaudhry et al., "Efficient Lifelong Learning with A-GEM", ICLR 2019.
 

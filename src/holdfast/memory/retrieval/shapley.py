@@ -16,8 +16,8 @@ class Shapley(Retrieval):
     """ASER's retrieval: samples that stand for what is stored and stand in the way of the new batch.
 
     Shim et al., "Online Class-Incremental Continual Learning with Adversarial Shapley Value", AAAI 2021; the variant
-    with means. A sample's score is its mean Shapley value for classifying other stored samples, balanced by class,
-    by nearest neighbours (cooperative) less that for classifying the new batch (adversarial).
+    with means. A sample's score is its cooperative value less its adversarial value. Both are mean Shapley values for
+    nearest neighbours: the first classifies other stored samples, balanced by class, the second the new batch.
 
     Args:
         n_candidates: stored samples that can be picked, and at most as many that evaluate (n_smp_cls for all classes).

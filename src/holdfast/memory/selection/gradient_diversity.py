@@ -25,7 +25,7 @@ class GradientDiversity(Selection):
 
     A sample's similarity is the largest cosine of its gradient with those of some mini-batches drawn from memory, taken
     when it comes. Once memory is full, a batch is looked at only if its own gradient is opposed to all of
-    them; each of its samples then meets a stored one, drawn in favour of similar ones, and takes its slot with the
+    them; each of its samples then meets a stored one, drawn in favour of similar ones. It takes the slot with
     probability C_i / (C_i + c), where C_i and c are the two similarities, moved into [0, 1].
 
     Args:

@@ -23,8 +23,8 @@ class MeanOfFeatures(Selection):
 
     Rebuffi et al., "iCaRL: Incremental Classifier and Representation Learning", CVPR 2017.
 
-    There the whole data of a class is at hand when its task ends. A stream is seen once, so here the mean is a running
-    one of the features that each sample had when it came, and the choice is among the stored samples and the new ones.
+    There the whole data of a class is at hand when its task ends. A stream is seen once. The mean is therefore a
+    running mean of features at arrival, and the choice is among stored and new samples.
 
     Args:
         per_class: slots of each class; without it, classes share the memory equally, anew with each class.

@@ -18,10 +18,10 @@ class Shapley(Selection):
 
     Shim et al., "Online Class-Incremental Continual Learning with Adversarial Shapley Value", AAAI 2021.
 
-    Once memory is full, stored samples drawn at random and the new ones are valued together by their Shapley values,
-    summed over an evaluation set, which is other stored samples, balanced between classes. As many as were drawn stay,
-    those worth most. New samples of a class that has less than an equal part of memory evaluate too: a class that is
-    not stored could not get in otherwise.
+    Once memory is full, random stored samples and the new ones are valued together. A value is the sum of Shapley
+    values over an evaluation set: other stored samples, balanced between classes. As many as were drawn stay, those
+    worth most. New samples of a class that has less than an equal part of memory evaluate too: a class that is not
+    stored could not get in otherwise.
 
     Args:
         n_candidates: stored samples that can lose their slot, and as many that evaluate (n_smp_cls for all classes).

@@ -22,6 +22,7 @@ from holdfast.data.catalogue import ArrayFile, IdxFile, IdxFiles, LabelledRecord
 from holdfast.data.layouts import read_awa1_features, read_awa2, read_cifar100, read_cub, read_idx
 from holdfast.data.photos import decode
 from holdfast.data.places import BrokenData, MissingData
+from holdfast.streams.arrays import Arrays
 from tests.support import data_files
 
 from ._loop import tries
@@ -189,6 +190,23 @@ def with_mutated_member(archive: bytes, rng: random.Random) -> bytes:
             content = old.read(name)
             new.writestr(name, mutated(content, rng) if name == chosen else content)
     return file.getvalue()
+
+
+@pytest.mark.parametrize("form", ["npz", "npy"])
+def test_arrays_of_ones_own(tmp_path: Path, form: str):
+    arrays = data_files.own_arrays(4, 2, 1)
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for rng in tries(seed=8, at_least=300):
+        for name, array in arrays.items():
+            np.save(folder / f"{name}.npy", array)
+        np.savez(folder / "mine.npz", **arrays)
+        path = folder / ("mine.npz" if form == "npz" else f"{rng.choice([*arrays])}.npy")
+        path.write_bytes(mutated(path.read_bytes(), rng))
+        with only_documented(path):
+            split = rng.choice(["classes", "given"])
+            stream = Arrays(path=str(path if form == "npz" else folder), split=split, classes_per_task=1)
+            assert len(stream[0].train[:].x)
 
 
 def test_archives_of_arrays(tmp_path: Path):

@@ -15,4 +15,5 @@ def made_up_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data_files.write_cub(root)
     data_files.write_awa2(root)
     data_files.write_awa1_features(root)
+    data_files.write_own(root)
     return root

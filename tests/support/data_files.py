@@ -116,3 +116,31 @@ def write_descriptors(folder: Path) -> Path:
     (folder / "classes.txt").write_text("".join(lines))
     (folder / "predicate-matrix-binary.txt").write_text("0 1\n1 1\n0 0\n")
     return folder
+
+
+def own_arrays(n_classes: int = 40, n_train: int = 3, n_test: int = 2) -> dict[str, NDArray[np.generic]]:
+    """That many rows of each class, and ids of 20 tasks."""
+    rng = np.random.default_rng(8)
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for side, n in (("train", n_train), ("test", n_test)):
+        y = np.arange(n_classes * n) // n
+        arrays[f"x_{side}"] = rng.standard_normal((len(y), 3, 4))
+        arrays[f"y_{side}"] = np.array([f"kind {c:02}" for c in y])
+        arrays[f"task_{side}"] = y % 20
+    return arrays
+
+
+def write_own(root: Path) -> None:
+    """Arrays and pictures of one's own, 40 classes each."""
+    folder = root / "own"
+    folder.mkdir(parents=True)
+    arrays = own_arrays()
+    np.savez(folder / "arrays.npz", **arrays)
+    (folder / "arrays").mkdir()
+    for name, array in arrays.items():
+        np.save(folder / "arrays" / f"{name}.npy", array)
+    rng = np.random.default_rng(9)
+    for c in range(40):
+        for i in range(4):
+            write_photo(folder / f"split/{'test' if i == 3 else 'train'}/kind {c:02}/{i}.jpg", rng)
+            write_photo(folder / f"whole/kind {c:02}/{i}.JPEG", rng)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+OWN = "own"  # stands for the name of a data set where the data is the user's own
+
 
 class MissingData(FileNotFoundError):
     """A data set is not where it is expected; the message says what to do."""
@@ -12,6 +14,8 @@ class MissingData(FileNotFoundError):
 
 def missing(name: str, root: Path, expected: str) -> MissingData:
     """Return the error for data set `name` (as `holdfast data` calls it), of which `expected` is not in `root`."""
+    if name == OWN:
+        return MissingData(f"no {expected} in {root}: it was there a moment ago")
     return MissingData(
         f"no {expected} in {root}: run 'holdfast data download {name}', "
         "or give the folder that holds it with --data or HOLDFAST_DATA"
@@ -24,9 +28,8 @@ class BrokenData(ValueError):
 
 def broken(name: str, place: Path | str, found: str, expected: str) -> BrokenData:
     """Return the error for data set `name` (as `holdfast data` calls it), where `place` holds the wrong thing."""
-    return BrokenData(
-        f"{place}: found {found}, expected {expected}: delete the file and run 'holdfast data download {name}'"
-    )
+    advice = "mend it or take it away" if name == OWN else f"delete the file and run 'holdfast data download {name}'"
+    return BrokenData(f"{place}: found {found}, expected {expected}: {advice}")
 
 
 def data_root(given: Path | None = None) -> Path:

@@ -173,7 +173,13 @@ def recipe_names() -> list[str]:
 
 
 def load_recipe(name: str) -> Recipe:
-    """The recipe of a file, of a name that comes with the package, or of a stream's own name."""
+    """Return the recipe of a file, of a name that comes with the package, or of a stream's own name.
+
+    A stream of another package is named as 'package.module:Class'.
+    """
+    if ":" in name and not name.endswith(".toml"):
+        find("streams", name)
+        return Recipe(name.replace(":", "."), {"stream": name}, {}, ("finetune", "er"))
     path = Path(name)
     if path.suffix != ".toml":
         path = _folder() / f"{name}.toml"

@@ -58,7 +58,7 @@ class Centroid(Selection):
     per_class: int | None = None
     fill_first: bool = False
     relative: bool = False
-    max_centroids: int | None = None
+    max_centroids: int | None = None  # runs that were stored before centroids merged had 2048
 
     # By task and class: centroids, in the first rows of (≥ k, d), and N, the samples that each has seen.
     centres: dict[Key, Tensor] = field(default_factory=dict, init=False)

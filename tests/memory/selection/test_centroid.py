@@ -519,12 +519,3 @@ def test_more_classes_than_slots_still_fit() -> None:
         offer(selection, memory, batch_of(torch.full((4, 2), float(y)), [y] * 4))
     assert len(memory) == 3
     assert 8 in memory.y.tolist()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"epsilon": 0}, "epsilon"), ({"per_class": 0}, "per_class"), ({"max_centroids": 0}, "max")],
-)
-def test_options_that_make_no_sense_are_refused(options: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Centroid(**options)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
+from holdfast.core.options import option
 from holdfast.core.state import Count, State, check_tensor
 from holdfast.memory.selection._base import Key, Selection, check_keys, keys_of, place
 from holdfast.memory.selection._members import ROUNDING, TIE, Array, Members, norms, one_of, squares
@@ -54,11 +55,12 @@ class Centroid(Selection):
     derived: ClassVar[frozenset[str]] = frozenset({"_members", "_n_slots", "_changes"})
     extras: ClassVar[frozenset[str]] = frozenset({FEATURE, OWNER})
 
-    epsilon: float = 8.0
-    per_class: int | None = None
+    epsilon: Annotated[float, Field(gt=0)] = 8.0
+    per_class: Annotated[int, Field(ge=1)] | None = None
     fill_first: bool = False
     relative: bool = False
-    max_centroids: int | None = None  # runs that were stored before centroids merged had 2048
+    # Runs that were stored before centroids merged had 2048.
+    max_centroids: Annotated[int, Field(ge=1)] | None = option(None, before=2048)
 
     # By task and class: centroids, in the first rows of (≥ k, d), and N, the samples that each has seen.
     centres: dict[Key, Tensor] = field(default_factory=dict, init=False)
@@ -70,13 +72,6 @@ class Centroid(Selection):
     _members: dict[Key, list[Members]] = field(default_factory=dict, init=False)  # of each centroid
     _n_slots: dict[Key, int] = field(default_factory=dict, init=False)
     _changes: int | None = field(default=None, init=False)  # of memory not made here, when the members were indexed
-
-    def __post_init__(self) -> None:
-        if self.epsilon <= 0:
-            raise ValueError(f"epsilon is {self.epsilon}: give a distance above 0")
-        for name, value in (("per_class", self.per_class), ("max_centroids", self.max_centroids)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}: give 1 or more")
 
     def load_state_dict(self, state: State) -> None:
         """Restore; the slots of each class, which earlier versions saved, are found again from the memory."""

@@ -89,6 +89,30 @@ def read_checkpoint(path: Path) -> State:
         return state
 
 
+def read_plain(path: Path) -> dict[str, Plain]:
+    """Read the numbers and texts at the top of the state at `path`, and no tensor; CorruptCheckpoint if it is none.
+
+    The checksum, which is over the tensors too, is not checked: this is for telling how far a run is.
+    """
+    try:
+        if not path.is_file():
+            raise CorruptCheckpoint(f"{path} is no checkpoint: it is not a regular file")
+        _check_header(path)
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+        if metadata.get("format") != FORMAT:
+            raise CorruptCheckpoint(f"{path} is no checkpoint of this version")
+        _check_tree(metadata["state"], path.stat().st_size)
+        pairs = json.loads(metadata["state"])["dict"]
+        return {
+            str(name): value for name, value in pairs if value is None or isinstance(value, bool | int | float | str)
+        }
+    except CorruptCheckpoint:
+        raise
+    except Exception as error:  # whatever a file made to do harm leads to
+        raise CorruptCheckpoint(f"{path} is damaged: {error or type(error).__name__}") from error
+
+
 def previous_checkpoint(path: Path) -> Path:
     """Return the path of the checkpoint before the one at `path`."""
     return path.with_name(f"{path.name}.previous")

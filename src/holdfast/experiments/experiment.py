@@ -8,17 +8,15 @@ from typing import Any
 
 from pydantic import Field
 
-from holdfast.settings import LARGEST, LearnerSettings, Part
-
-MAX_BATCH = 2**31  # samples
+from holdfast.build import LearnerSettings, Part
 
 
 class Experiment(LearnerSettings):
     """One method on one stream with one seed. Its hash names its folder."""
 
     stream: Part
-    batch_size: int = Field(default=10, ge=1, le=MAX_BATCH)
-    seed: int = Field(default=1234, ge=0, le=LARGEST)
+    batch_size: int = Field(default=10, ge=1)
+    seed: int = Field(default=1234, ge=0)
     benchmark: str = ""  # the recipe it comes from; by default the stream's name
     row: str = ""  # what its line in a table is called; by default the method's name
 

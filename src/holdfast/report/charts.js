@@ -4,7 +4,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const N_COLOURS = 8;
 const MANY = 6; // methods whose bands, or names, would cover each other
-const DASHES = ["", "7 4", "2 3"];
+const DASHES = ["", "7 4", "2 3", "10 3 2 3", "1 5", "13 4", "5 2 1 2 1 2", "4 9"]; // with the colours 64 looks
 const MARKS = ["circle", "square", "diamond", "triangle", "cross"];
 
 // From low to high; cividis, which looks the same with and without red and green.
@@ -57,7 +57,7 @@ function swatch(style) {
 const tip = {
   show(event, ...content) {
     const box = document.getElementById("tip");
-    box.replaceChildren(...content);
+    box.replaceChildren(...content.filter((part) => part !== null && part !== undefined));
     box.style.visibility = "visible";
     const { width, height } = box.getBoundingClientRect();
     const right = event.clientX + 14 + width < innerWidth;

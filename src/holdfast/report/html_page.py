@@ -19,7 +19,8 @@ def html_page(data: Data) -> str:
     script = _read("charts.js") + _read("page.js")
     parts = {
         "{{title}}": html.escape(f"Report on {data['folder']}"),
-        "{{policy}}": f"default-src 'none'; style-src {_allowed(style)}; script-src {_allowed(script)}; img-src data:",
+        "{{policy}}": f"default-src 'none'; style-src {_allowed(style)}; script-src {_allowed(script)}; img-src data:"
+        + ("; connect-src 'self'" if data.get("watched") else ""),
         "{{style}}": style,
         "{{data}}": _inline(data),
         "{{script}}": script,

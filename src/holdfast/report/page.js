@@ -3,7 +3,18 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const STYLES = new Map(DATA.labels.map((label, place) => [label, styleOf(place)]));
 const off = new Set(); // labels that are switched off, on the whole page
-const drawings = []; // functions that draw a chart anew
+const OPEN_AT_MOST = 4; // sections that are open when the page is; the content of others is made when they are opened
+const folds = []; // of each section: its box, whether it was made, and the functions that draw its charts anew
+let drawings = []; // of the section that is being made
+
+const WORDS = {
+  "A_T (%)": "Average accuracy: mean accuracy on all tasks after the last one was learned.",
+  F_T: "Forgetting: how far accuracy on each old task is below the best it ever had, on average. 0 is best.",
+  LTR: "Long-term remembering: accuracy lost since each task was learned, weighted by how long ago. 0 is best.",
+  "ms per step": "Milliseconds for one batch, on the machine of the run.",
+  seconds: "Time spent learning, without testing.",
+  seeds: "Number of runs that differ in their seed only.",
+};
 
 const percent = (value) => `${(100 * value).toFixed(1)} %`;
 const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
@@ -12,7 +23,7 @@ const hundredfold = (values) => values.map((value) => (value === null ? null : 1
 
 function drawAgain() {
   tip.hide();
-  drawings.forEach((draw) => draw());
+  folds.filter((fold) => fold.made && fold.box.open).forEach((fold) => fold.drawings.forEach((draw) => draw()));
   document.querySelectorAll(".legend button[data-label]").forEach((button) => button.setAttribute("aria-pressed", String(!off.has(button.dataset.label))));
   document.querySelectorAll(".legend").forEach((box) => box.classList.toggle("tall", box.clientHeight > 120));
   document.querySelectorAll("tr[data-label]").forEach((row) => row.classList.toggle("off", off.has(row.dataset.label)));
@@ -59,7 +70,7 @@ function comparison(section) {
   const body = element("tbody");
   const valueOf = (line, column) => (column === 0 ? line.label : column === header.length - 1 ? line.n_seeds : line.cells[column - 1].value);
   const heads = header.map((title, column) => element("th", { class: column ? "number" : null, scope: "col" },
-    element("button", { type: "button", title: "sort", onclick: () => sortBy(column) }, title)));
+    element("button", { type: "button", title: WORDS[title] ? `${WORDS[title]} Click to sort.` : "sort", onclick: () => sortBy(column) }, title)));
   const rowOf = (line) => element("tr", { "data-label": line.label },
     element("td", { class: "name" }, swatch(STYLES.get(line.label)), line.mark ? `${line.label} ${line.mark}` : line.label),
     ...line.cells.map((cell) => element("td", { class: cell.best ? "number best" : "number" }, cell.text)),
@@ -148,8 +159,8 @@ function mapCard(section) {
   if (!mapped.length) return null;
   const n = Math.max(...mapped.map(({ record }) => record.map.places.length));
   const { box, host } = card("Drift map of the first task",
-    "Test samples of task 1: a t-SNE of their features when it had just been learned, into which the features after later tasks are placed, each beside those of then that it is most like. "
-    + "Where classes stay in their places nothing has drifted. The map shows which samples are mixed up, not how far they went: see the curves for that.", { wide: true, tall: true });
+    "Each dot is a test sample of task 1, placed by its features (t-SNE). The slider shows the same samples after later tasks. "
+    + "Classes that keep their places have not drifted. The map shows which samples get mixed up; the curves show how far features moved.", { wide: true, tall: true });
   const classes = [...new Set(mapped.flatMap(({ record }) => record.map.y))].sort((a, b) => a - b);
   const now = element("output", { class: "number" });
   const slider = element("input", { type: "range", min: 1, max: n, value: 1, step: 1, "aria-label": "tasks learned", oninput: () => move(Number(slider.value)) });
@@ -293,40 +304,120 @@ function unlike(section) {
 
 const codeOf = (section) => section.code.map((line) => element("p", { class: "quiet" }, line));
 
+// A section that makes its content when it is opened first: of hundreds of runs few are looked at.
 function sectionOf(section, place) {
+  const inside = element("div", {});
+  const fold = { made: false, drawings: [], section };
+  fold.open = () => {
+    if (!fold.made) {
+      drawings = fold.drawings;
+      inside.replaceChildren(...contentOf(section));
+      fold.made = true;
+    }
+    drawAgain();
+  };
+  fold.box = element("details", { class: "section", id: `section-${place}`, ontoggle: () => { if (fold.box.open) fold.open(); } },
+    element("summary", {}, element("h2", {}, section.title), element("span", { class: "quiet" }, [plural(section.n_tasks, "task"), plural(section.methods.length, "method"), plural(section.n_runs, "run")].join(" · "))), inside);
+  folds.push(fold);
+  if (DATA.sections.length <= OPEN_AT_MOST) fold.box.open = true;
+  return fold.box;
+}
+
+function contentOf(section) {
   const hasDrift = section.methods.some((method) => method.curves.first_moved.mean.length > 1);
   const isInTurn = section.methods.some((method) => method.curves.average.mean.length > 1);
   const cards = [
-    isInTurn ? accuracyCard(section, "average", "Average accuracy A_t", "Mean over the tasks seen so far, after each task. Bands are ± the deviation over seeds, of many methods only of the one pointed at; a dotted level is all tasks learned at once.") : null,
+    isInTurn ? accuracyCard(section, "average", "Average accuracy A_t", "Mean over the tasks seen so far, after each task. Bands are ± the deviation over seeds; with many methods only the one pointed at has a band. A dotted level is all tasks learned at once.") : null,
     matrixCard(section),
-    isInTurn ? accuracyCard(section, "learned", "Learning accuracy", "On each task when it had just been learned, a_jj: what holding on to the old costs the new.") : null,
+    isInTurn ? accuracyCard(section, "learned", "Learning accuracy", "Accuracy on each task directly after it was learned, a_jj. It shows what holding on to old tasks costs new ones.") : null,
     costCard(section),
-    hasDrift ? driftCard(section, "How far features have moved", "Held-out samples, from where they were when their task was learned, in units of their spread then.", [["first_moved", "the first task"], ["old_moved", "old tasks on average"]]) : null,
+    hasDrift ? driftCard(section, "How far features have moved", "Distance of held-out samples from their place when their task was learned, in units of their spread then.", [["first_moved", "the first task"], ["old_moved", "old tasks on average"]]) : null,
     hasDrift ? driftCard(section, "How far tasks are apart", "Distance between the means of tasks by the same model, in units of their spread.", [["nearest_apart", "the nearest two"], ["mean_apart", "all on average"]]) : null,
     mapCard(section),
     memoryCard(section),
   ].filter(Boolean);
   const facts = [section.protocol, plural(section.methods.length, "method"), `${section.seeds.length === 1 ? "seed" : "seeds"} ${section.seeds.join(", ")}`,
     plural(section.n_runs, "run")];
-  const seeds = section.methods.some((method) => method.runs.length > 1) ? " Means over seeds ± population deviation; bold where the best beats the next in a paired t-test (p\u00a0<\u00a00.05)." : "";
-  return element("section", { id: `section-${place}` },
-    element("h2", {}, section.title), element("p", { class: "quiet" }, `${facts.join(" · ")}.${seeds}`),
-    comparison(section), ...codeOf(section), unlike(section), legend(section), element("div", { class: "cards" }, ...cards), runsFold(section));
+  const seeds = section.methods.some((method) => method.runs.length > 1) ? " Means over seeds ± population deviation. Bold: the best beats the next in a paired t-test (p\u00a0<\u00a00.05)." : "";
+  return [element("p", { class: "quiet" }, `${facts.join(" · ")}.${seeds}`),
+    comparison(section), ...codeOf(section), unlike(section), legend(section), element("div", { class: "cards" }, ...cards), settingsFold(section), runsFold(section)].filter(Boolean);
 }
 
+// The settings of two runs side by side, those that differ first.
+function settingsFold(section) {
+  const runs = section.methods.flatMap((method) => method.runs.map((run) => ({ name: `${method.label}, seed ${run.seed}`, settings: { ...method.settings, seed: String(run.seed) }, run })));
+  const host = element("div", {});
+  let [one, other] = [runs[0], runs[1] ?? runs[0]];
+  const draw = () => {
+    const names = [...new Set([...Object.keys(one.settings), ...Object.keys(other.settings)])];
+    const differs = (name) => one.settings[name] !== other.settings[name];
+    const shown = [...names.filter(differs), ...names.filter((name) => !differs(name))];
+    const cell = (settings, name) => element("td", {}, settings[name] ?? "–");
+    host.replaceChildren(
+      element("div", { class: "scrolls" }, element("table", { class: "settings" },
+        element("thead", {}, element("tr", {}, ...["setting", one.name, other.name].map((title) => element("th", { scope: "col" }, title)))),
+        element("tbody", {}, ...shown.map((name) => element("tr", { class: differs(name) ? "differs" : null }, element("td", {}, name), cell(one.settings, name), cell(other.settings, name)))))),
+      ...[one, other].map(({ name, run }) => element("p", { class: "path" }, `${name}, made again by: `, element("code", {}, run.command))));
+  };
+  const pick = (name, onPick, start) => {
+    const made = choice(name, runs.map((run, i) => [String(i), run.name]), (value) => { onPick(runs[Number(value)]); draw(); });
+    made.select.value = String(start);
+    return made.box;
+  };
+  const box = element("details", { class: "fold", ontoggle: draw }, element("summary", {}, "Settings and commands of the runs, two side by side"),
+    element("div", { class: "choices" }, pick("one", (run) => { one = run; }, 0), pick("other", (run) => { other = run; }, runs.length > 1 ? 1 : 0)), host);
+  return box;
+}
+
+// Hide sections in which a word that was typed does not stand.
+function search() {
+  const input = element("input", { type: "search", id: "search", placeholder: "benchmark, method or setting", "aria-label": "Show sections that contain", oninput: () => filter() });
+  const count = element("span", { class: "quiet" });
+  const textOf = ({ section }) => [section.title, section.protocol, ...section.methods.map(({ label }) => label)].join(" ").toLowerCase();
+  function filter() {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    folds.forEach((fold) => {
+      const fits = words.every((word) => textOf(fold).includes(word));
+      fold.box.hidden = !fits;
+      shown += fits;
+    });
+    count.textContent = words.length ? `${shown} of ${plural(folds.length, "section")}` : "";
+  }
+  return element("p", { class: "search" }, input, count);
+}
+
+function openSection(place) {
+  const fold = folds[place];
+  fold.box.open = true;
+  fold.open();
+  fold.box.scrollIntoView();
+}
+
+// A table of the sections, where they are few; many are listed by their own lines.
 function summary() {
+  if (DATA.sections.length > OPEN_AT_MOST) return [versions()];
   const rows = DATA.sections.map((section, place) => element("tr", {},
-    element("td", { class: "name" }, element("a", { href: `#section-${place}` }, section.title)),
+    element("td", { class: "name" }, element("a", { href: `#section-${place}`, onclick: (event) => { event.preventDefault(); openSection(place); } }, section.title)),
     element("td", { class: "number" }, String(section.n_tasks)), element("td", { class: "number" }, String(section.methods.length)),
     element("td", { class: "number" }, String(section.seeds.length)), element("td", { class: "number" }, String(section.n_runs))));
   const header = ["benchmark", "tasks", "methods", "seeds", "runs"];
-  const versions = Object.entries(DATA.versions).map(([name, found]) => `${name} ${found.join(" or ")}`).join(" · ");
   return [
     element("div", { class: "scrolls" }, element("table", {},
       element("thead", {}, element("tr", {}, ...header.map((title, i) => element("th", { class: i ? "number" : null, scope: "col" }, title)))),
       element("tbody", {}, ...rows))),
-    element("p", { class: "quiet path" }, `Run with ${versions}.`),
+    versions(),
   ];
+}
+
+function versions() {
+  return element("details", { class: "fold" }, element("summary", {}, "Versions of the runs"),
+    element("dl", {}, ...Object.entries(DATA.versions).flatMap(([name, found]) => [element("dt", {}, name), element("dd", { class: "path" }, found.join(", "))])));
+}
+
+function words() {
+  return element("details", { class: "fold" }, element("summary", {}, "Words"),
+    element("dl", {}, ...Object.entries(WORDS).flatMap(([word, meaning]) => [element("dt", {}, word), element("dd", {}, meaning)])));
 }
 
 function themeSwitch() {
@@ -345,14 +436,35 @@ function themeSwitch() {
   return button;
 }
 
+// Of a watched page: look every few seconds if it has changed, and load it anew as it was being read.
+const PLACE = "holdfast-place";
+
+function follow() {
+  const open = () => folds.filter((fold) => fold.box.open).map((fold) => fold.section.title);
+  setInterval(async () => {
+    try {
+      const name = await (await fetch("name")).text();
+      if (name === DATA.name) return;
+      sessionStorage.setItem(PLACE, JSON.stringify({ open: open(), off: [...off], y: scrollY }));
+      location.reload();
+    } catch { /* the server has ended: what is here stays */ }
+  }, 4000);
+  const place = JSON.parse(sessionStorage.getItem(PLACE) ?? "null");
+  sessionStorage.removeItem(PLACE);
+  if (!place) return;
+  place.off.forEach((label) => off.add(label));
+  folds.filter((fold) => place.open.includes(fold.section.title)).forEach((fold) => { fold.box.open = true; fold.open(); });
+  scrollTo(0, place.y);
+}
+
 function build() {
   const listed = (title, lines) => (lines.length ? element("div", { class: "problems" }, element("strong", {}, title), element("ul", {}, ...lines.map((line) => element("li", {}, line)))) : null);
   const content = DATA.sections.length
-    ? [...summary(), ...DATA.sections.map(sectionOf)]
+    ? [DATA.sections.length > OPEN_AT_MOST ? search() : null, ...summary(), words(), ...DATA.sections.map(sectionOf)]
     : [element("p", {}, `There are no results of finished runs in ${DATA.folder}: 'holdfast run' and 'holdfast compare' make some.`)];
   document.body.append(...[
     element("header", {}, element("div", {}, element("h1", {}, "Holdfast report"), element("p", { class: "quiet path" }, `Stored results in ${DATA.folder}`)), themeSwitch()),
-    listed("Passed over:", DATA.problems), ...DATA.notes.map((note) => element("p", { class: "quiet" }, note)),
+    listed("Passed over:", DATA.problems), listed("Not finished:", DATA.under_way), ...DATA.notes.map((note) => element("p", { class: "quiet" }, note)),
     ...content, element("div", { id: "tip", role: "status" }),
   ].filter(Boolean));
   drawAgain();
@@ -368,3 +480,4 @@ function build() {
 }
 
 build();
+if (DATA.watched) follow();

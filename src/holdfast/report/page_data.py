@@ -6,6 +6,7 @@ import base64
 import io
 import math
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,6 +23,7 @@ from holdfast.experiments.probes.record import Record, StoredSamples
 from holdfast.experiments.protocol import Protocol, protocol_of
 from holdfast.experiments.results import Result
 from holdfast.experiments.tables import COLUMNS, grouped, mean_and_spread, measured, unlike
+from holdfast.experiments.under_way import under_way
 from holdfast.report.drift_map import NO_MAP, drift_map
 from holdfast.report.paper import BETTER, stored_runs
 from holdfast.report.recorded import first_record
@@ -56,6 +58,7 @@ def page_data(folder: Path, *, base: Path) -> Data:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         same = read_equivalences([folder])
+        waiting = [run.line for run in under_way(folder)]
     problems += [str(warning.message) for warning in caught]
     sections = [_section(each, protocols, by_section[each], same, problems, notes, base) for each in protocols]
     labels = dict.fromkeys(method["label"] for section in sections for method in section["methods"])
@@ -63,6 +66,7 @@ def page_data(folder: Path, *, base: Path) -> Data:
         "folder": str(folder),
         "problems": problems,
         "notes": list(dict.fromkeys(notes)),
+        "under_way": waiting,
         "labels": list(labels),  # the place of a label decides how its curves look, everywhere on the page
         "versions": _versions(runs),
         "sections": sections,
@@ -176,6 +180,7 @@ def _method(label: str, group: list[Run], problems: list[str], notes: list[str],
     return {
         "label": label,
         "is_bound": _is_bound(group),
+        "settings": {name: value for name, value in group[0].decided.items() if name != "seed"},
         "runs": [_run(run, base) for run in group],
         "mean_accuracies": [
             [_finite(_mean([m[t][j] for m in matrices])) for j in range(len(matrices[0][0]))]
@@ -195,6 +200,7 @@ def _run(run: Run, base: Path) -> Data:
     return {
         "seed": run.seed,
         "path": str(run.path),
+        "command": shlex.join(["holdfast", "remake", str(run.path)]),
         "address": quote(os.fsencode(os.path.relpath(run.path, base))),
         "accuracies": [[_finite(a) for a in row] for row in result.accuracies],
         "metrics": {name: _finite(value) for name, value in result.metrics.items()},

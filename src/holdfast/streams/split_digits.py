@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from holdfast.streams._base import Stream, TaskSubset, chosen, first, thinned
 from holdfast.streams._digits import digits
@@ -30,8 +27,8 @@ class SplitDigits(Stream):
         *,
         seed: int = 1234,
         tasks: TaskSubset = "report",
-        n_tasks: Annotated[int, Field(ge=1)] | None = None,
-        samples_per_task: Annotated[int, Field(ge=1)] | None = None,
+        n_tasks: int | None = None,
+        samples_per_task: int | None = None,
     ) -> None:
         groups = first(chosen([], class_groups(range(10), 2, seed=seed), tasks), n_tasks)
         train, test = digits()

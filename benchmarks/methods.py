@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from holdfast import Learner
-from holdfast.build import options_of
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.tables import markdown
+from holdfast.settings import options_of
 
 # The shape of a sample, classes a task, and the row that the others are compared with.
 RECIPES = {

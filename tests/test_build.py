@@ -10,25 +10,15 @@ from pydantic import ValidationError
 from torch import nn
 
 import holdfast
-from holdfast.build import (
-    FOLDERS,
-    Kind,
-    LearnerSettings,
-    Part,
-    Unknown,
-    build_method,
-    build_model,
-    build_stream,
-    find,
-    names,
-    options_of,
-)
+from holdfast.build import build_method, build_model, build_stream
 from holdfast.core.batch import Batch
 from holdfast.core.optimizers import SGD
 from holdfast.memory.selection._base import Selection
 from holdfast.methods._base import Method, ReplayMethod
 from holdfast.methods.er import ER
 from holdfast.methods.finetune import Finetune
+from holdfast.parts import FOLDERS, Kind, Unknown, find, names
+from holdfast.settings import LearnerSettings, Part, options_of
 from holdfast.streams.joint import Joint
 from tests.support.same import assert_same
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import build
+from holdfast import parts
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import ResultStore
 from tests.cli.test_cli import holdfast
 from tests.support import made_up_results
 
-SOURCE = Path(build.__file__).parents[1]
+SOURCE = Path(parts.__file__).parents[1]
 SMALL = ["--set", "stream.n_tasks=2", "--set", "stream.samples_per_task=20"]
 PARTS = ["method", "backbone", "selection", "retrieval", "stream"]
 

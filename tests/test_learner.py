@@ -19,13 +19,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast import Learner, load_learner
 from holdfast import learner as learner_module
-from holdfast.build import names
 from holdfast.core.batch import Batch
 from holdfast.core.checkpoint import CorruptCheckpoint, write_checkpoint
 from holdfast.core.classes import SETTINGS, Setting
 from holdfast.core.model import PREDICT_SIZE
 from holdfast.learner import MAX_CLASSES, MAX_TASKS
 from holdfast.methods._base import Diverged, Method
+from holdfast.parts import names
 from tests.support.same import assert_same
 from tests.support.trees import compact
 

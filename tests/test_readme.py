@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.build import names
+from holdfast.parts import names
 
 ROOT = Path(__file__).parents[1]
 README, METHODS, COMMANDS = ROOT / "README.md", ROOT / "docs" / "methods.md", ROOT / "docs" / "commands.md"

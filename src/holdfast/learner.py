@@ -11,26 +11,19 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from holdfast.build import (
-    LearnerSettings,
-    Part,
-    Unknown,
-    build_method,
-    build_model,
-    check_name,
-    check_parts,
-    find,
-    options_of,
-)
+from holdfast.build import build_method, build_model
 from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.checkpoint import CHECKPOINT, CorruptCheckpoint, read_checkpoint, write_checkpoint
 from holdfast.core.classes import MAX_TASKS, learns_by_task, predicts_by_task
 from holdfast.core.drift import moved
 from holdfast.core.model import keeping_statistics
+from holdfast.core.options import shown
 from holdfast.core.state import State, Stateful
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Method, ReplayMethod
+from holdfast.parts import Unknown, find
 from holdfast.saved import as_saved, check_extras, check_saved, n_features_of
+from holdfast.settings import LearnerSettings, Part, check_setting, options_of, resolved_settings
 
 __all__ = ["DriftWatch", "Learner", "load_learner"]
 
@@ -253,9 +246,11 @@ class Learner(Stateful):
 
     def load_state_dict(self, state: State) -> None:
         """Restore; a state that does not fit raises, and leaves all but a backbone of one's own as it was."""
-        if state["settings"] != self.settings.model_dump(mode="json"):
+        if _stored_settings(state["settings"]) != self.settings:
             raise ValueError("the saved state is of a learner with other settings: use load_learner")
-        settings = self.settings if state["method"] is None else as_saved(self.settings, state["method"])
+        settings = self.settings
+        if state["method"] is not None:
+            settings = resolved_settings(as_saved(settings, state["method"]))
         check_saved(settings, state, self._backbone)
         method = None  # built anew, since the head of the one that is here may have grown beyond the saved one
         if state["method"] is not None:
@@ -418,7 +413,7 @@ def load_learner(
     try:
         if "settings" not in state and isinstance(state.get("learner"), dict):
             state = state["learner"]  # of a run
-        learner.settings = LearnerSettings.model_validate(state["settings"])
+        learner.settings = _stored_settings(state["settings"])
         needs_backbone = state["own_backbone"] and backbone is None
     except Exception as error:
         raise _not_a_learner(path, error) from error
@@ -446,7 +441,8 @@ def _settings(method: str | dict[str, Any], backbone: Any, given: dict[str, Any]
     known = set(LearnerSettings.model_fields)
     options = options_of("methods", part.name)
     for name in given:
-        check_name(name, sorted(known | set(options)), among="the settings of a learner")
+        among = "the settings of a learner"
+        check_setting(name, sorted(known | set(options)), among=among, fields=LearnerSettings.model_fields)
     part = part.with_options(**{name: value for name, value in given.items() if name not in known})
     fields = {name: value for name, value in given.items() if name in known}
     if not isinstance(backbone, nn.Module):
@@ -455,8 +451,12 @@ def _settings(method: str | dict[str, Any], backbone: Any, given: dict[str, Any]
         settings = LearnerSettings.model_validate({"method": part, **fields})
     except ValidationError as error:
         raise Unknown(readable(error)) from error
-    check_parts(settings)
-    return settings
+    return resolved_settings(settings)
+
+
+def _stored_settings(saved: Any) -> LearnerSettings:
+    """Return the settings in a file, which may be from before some options existed."""
+    return resolved_settings(LearnerSettings.model_validate(saved), stored=True)
 
 
 def readable(error: ValidationError) -> str:
@@ -464,7 +464,7 @@ def readable(error: ValidationError) -> str:
     lines = []
     for problem in error.errors():
         where = ".".join(str(step) for step in problem["loc"])
-        lines.append(f"{where or 'settings'}: {problem['msg']}, not {problem['input']!r}")
+        lines.append(f"{where or 'settings'}: {problem['msg']}, not {shown(problem['input'])}")
     return "; ".join(lines)
 
 

@@ -13,12 +13,14 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from holdfast.build import Kind, LearnerSettings, Part, make, options_of
+from holdfast.build import make
 from holdfast.core.batch import TaskNumber
 from holdfast.core.classes import learns_by_task
 from holdfast.core.state import Count, State, is_finite
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Method, ReplayMethod
+from holdfast.parts import Kind
+from holdfast.settings import LearnerSettings, Part, options_of
 
 MAX_DIMENSIONS = 32  # of one sample
 SMALL = 10_000  # numbers

@@ -31,14 +31,6 @@ def test_linear_layers_of_the_predecessors_are_cut_normals_with_small_biases():
         assert torch.equal(layer.bias, torch.full_like(layer.bias, 0.1))
 
 
-@pytest.mark.parametrize(
-    "make", [lambda k: Mlp((4,), initialisation=k), lambda k: Resnet18((3, 8, 8), initialisation=k)]
-)
-def test_an_initialisation_that_does_not_exist_is_refused(make):
-    with pytest.raises(ValueError, match="'torch' and 'agem', not 'kaiming'"):
-        make("kaiming")
-
-
 def test_few_channels_do_not_damage_memory():
     # In a process of its own, which torch ends if they do.
     code = """

@@ -12,8 +12,9 @@ from holdfast.backbones._published import PublishedWeights
 from holdfast.backbones.efficientnet_lite0 import EfficientnetLite0
 from holdfast.backbones.efficientnet_lite1 import EfficientnetLite1
 from holdfast.backbones.efficientnet_lite2 import EfficientnetLite2
-from holdfast.build import LearnerSettings, build_model
+from holdfast.build import build_model
 from holdfast.core.model import Model
+from holdfast.settings import LearnerSettings
 
 N_PUBLISHED = 4_694_024  # numbers in the published file
 N_CLASSIFIER = 1280 * 1000 + 1000

@@ -1,4 +1,3 @@
-import pytest
 import torch
 
 from holdfast.backbones.mlp import Mlp
@@ -27,9 +26,3 @@ def test_images_are_flattened():
     x = torch.rand(2, 3, 4, 5)
     assert mlp(x).shape == (2, mlp.n_features) == (2, 7)
     assert torch.equal(mlp(x), mlp(x.reshape(2, 60)))
-
-
-@pytest.mark.parametrize("hidden", [(), (4, 0), (-1,)])
-def test_layers_without_units_are_refused(hidden: tuple[int, ...]):
-    with pytest.raises(ValueError, match="hidden layers of 1 to 1,048,576 units"):
-        Mlp((4,), hidden=hidden)

@@ -35,11 +35,6 @@ def test_one_small_image_can_be_learned(layout: str):
     assert features.isfinite().all()
 
 
-def test_a_layout_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match="layouts 'standard' and 'agem', not 'tiny'"):
-        Resnet18((3, 32, 32), layout="tiny")
-
-
 def test_samples_that_are_no_images_are_refused():
     with pytest.raises(ValueError, match=r"'resnet18' takes images .*not samples of shape \(784,\)"):
         Resnet18((784,))

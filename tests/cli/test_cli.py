@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import build
+from holdfast import parts
 from holdfast.cli import main
 
 SMALL = ["--set", "stream.n_tasks=2", "--set", "stream.samples_per_task=100"]
@@ -38,7 +38,7 @@ def holdfast(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # the command sets its own
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(build, "last_places", [])
+    monkeypatch.setattr(parts, "last_places", [])
     monkeypatch.setenv("PYTHONSAFEPATH", "1")
 
     def call(*arguments: str) -> Done:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from holdfast import Learner, load_learner
-from holdfast.build import find, names, options_of
+from holdfast.parts import find, names
+from holdfast.settings import options_of
 
 from ..backbones.test_efficientnet_lite import needs_weights
 
@@ -74,9 +75,3 @@ def test_in_bfloat16_the_features_are_those_of_float32_but_for_rounding(name: st
     rounded.square().mean().backward()
     for parameter in backbones[1].parameters():
         assert parameter.dtype == parameter.grad.dtype == torch.float32
-
-
-@pytest.mark.parametrize("name", HALVED)
-def test_a_precision_that_does_not_exist_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="the precisions 'float32' and 'bfloat16', not 'float8'"):
-        find("backbones", name)(SHAPE, precision="float8")

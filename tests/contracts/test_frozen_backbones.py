@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from holdfast import Learner
-from holdfast.build import names
+from holdfast.parts import names
 from tests.support.toy import N_FEATURES, toy_batches
 
 # Batch normalisation would change without a gradient.

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from holdfast import Learner, load_learner
-from holdfast.build import LearnerSettings, Part, find, names, options_of
 from holdfast.core.classes import SETTINGS, Setting
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
 from holdfast.methods._base import ReplayMethod
+from holdfast.parts import find, names
+from holdfast.settings import LearnerSettings, Part, options_of
 from tests.support.same import assert_same
 from tests.support.toy import N_FEATURES, Toy, toy_batches
 

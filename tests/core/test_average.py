@@ -48,12 +48,6 @@ def test_rows_that_the_head_has_grown_enter_as_they_are():
     assert torch.equal(average.tensors[2][3:], model.head.weight.detach()[3:])
 
 
-@pytest.mark.parametrize("decay", [0.0, 1.0, -1.0, 2.0])
-def test_a_decay_that_averages_nothing_is_refused(decay: float):
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        Learner("er", average=decay, input_shape=(3,))
-
-
 @pytest.mark.parametrize("method", ["finetune", "er", "der"])
 def test_a_learner_predicts_with_the_average_and_learns_with_its_weights(method: str):
     plain, averaged = Learner(method, seed=3), Learner(method, seed=3, average=0.9)

@@ -131,11 +131,6 @@ def test_two_sizes_stand_side_by_side(root: Path):
     assert decoded("cub", root, photos_in(root), size=4).shape == (8, 3, 4, 4)
 
 
-def test_a_size_of_nothing_is_an_error(root: Path):
-    with pytest.raises(ValueError, match="size=0: photos need at least one pixel"):
-        decoded("cub", root, photos_in(root), size=0)
-
-
 @pytest.mark.parametrize("content", [b"", b"no photo", None], ids=["empty", "text", "truncated"])
 def test_a_broken_photo_is_an_error_that_names_it_and_leaves_nothing(root: Path, content: bytes | None):
     path = root / "3.jpg"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.build import Unknown
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
+from holdfast.parts import Unknown
 from holdfast.streams._base import Stream, Task, all_rows
 
 NAME = f"{__name__}:Noise"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.build import Part
 from holdfast.experiments.protocol import by_protocol, protocol_of
 from holdfast.experiments.recipes import load_recipe
+from holdfast.settings import Part
 from tests.support.made_up_results import result
 
 

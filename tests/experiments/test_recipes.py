@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.build import Part, Unknown, names
 from holdfast.experiments.differences import differences
 from holdfast.experiments.recipes import load_recipe, parse_changes, recipe_names
+from holdfast.parts import Unknown, names
+from holdfast.settings import Part
 
 
 @pytest.mark.parametrize("name", recipe_names())

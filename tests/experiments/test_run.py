@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.build import Part
 from holdfast.core.checkpoint import previous_checkpoint, read_checkpoint
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.probes._base import Moment
@@ -16,6 +15,7 @@ from holdfast.experiments.probes.accuracy import measured_accuracy
 from holdfast.experiments.results import Refused, ResultStore
 from holdfast.experiments.run import CHECKPOINT, Interrupted, run
 from holdfast.learner import Learner
+from holdfast.settings import Part
 from holdfast.streams._base import Task
 from tests.support.killed import run_in_a_process
 from tests.support.same import assert_same

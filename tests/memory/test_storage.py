@@ -138,6 +138,24 @@ def test_removing_what_is_not_there_is_refused(slot: int):
     assert numbers_of(memory[:]) == [5, 6, 7]
 
 
+@given(n=st.integers(1, 40), data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_removing_several_is_removing_one_after_the_other_from_the_highest(n: int, data: st.DataObject):
+    slots = data.draw(st.lists(st.integers(0, n - 1), unique=True))
+    at_once, in_turn = memory_of(*range(n), capacity=40), memory_of(*range(n), capacity=40)
+    at_once.remove_all(slots)
+    for slot in sorted(slots, reverse=True):
+        in_turn.remove(slot)
+    assert numbers_of(at_once[:]) == numbers_of(in_turn[:])
+
+
+def test_removing_several_of_which_one_is_not_there_is_refused():
+    memory = memory_of(5, 6, 7)
+    with pytest.raises(ValueError, match="3 are filled"):
+        memory.remove_all([0, 3])
+    assert numbers_of(memory[:]) == [5, 6, 7]
+
+
 def test_reading_no_slot_gives_no_sample():
     assert numbers_of(memory_of(5, 6)[[]]) == []
 

@@ -251,17 +251,3 @@ def test_a_saved_learner_goes_on_to_the_same_bits_however_its_weights_lie_in_mem
 
 
 # Options.
-
-
-@each_method
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"strength": -1.0}, "strength is -1.0: give 0 or more"),
-        ({"strength": float("nan")}, "strength is nan: give 0 or more"),
-        ({"consolidate_every": 0}, "consolidate_every is 0: give 1 or more, or None"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(kind: type[AnchoredMethod], options: dict[str, Any], message: str):
-    with pytest.raises(ValueError, match=message):
-        make(kind, **options)

@@ -94,18 +94,6 @@ def test_as_many_are_recalled_as_asked_for_and_stored(replay_size: int, expected
     assert len(method.recall(small_batch(2, seed=1))) == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"replay_size": -1}, "replay_size is -1: give 0 or more"),
-        ({"steps_per_batch": 0}, "steps_per_batch is 0: give 1"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options: dict[str, int], message: str):
-    with pytest.raises(ValueError, match=message):
-        er(**options)
-
-
 # Scores and growth.
 
 

@@ -195,16 +195,3 @@ def test_new_units_are_not_pulled_to_logits_that_were_never_given() -> None:
     method.observe(small_batch(4, seed=1))
     assert torch.equal(method.model.head.weight[3:], before[3:])
     assert not torch.equal(method.model.head.weight[:3], before[:3])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"logit_weight": -0.1}, "logit_weight is -0.1: give 0 or more"),
-        ({"label_weight": -1.0}, "label_weight is -1.0: give 0 or more"),
-        ({"label_weight": float("nan")}, "label_weight is nan: give 0 or more"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        der(**options)

@@ -5,7 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Learner
 from holdfast.core.gradients import project_agem, step_gec
 from holdfast.methods.gec import GEC
 from tests.support.by_hand import LR, built, gradient_by_hand, opposed, weights
@@ -52,10 +51,3 @@ def test_the_threshold_is_the_average_of_the_old_loss_so_far():
     assert method.old_loss == pytest.approx(0.9 * 1.9 + 0.1 * 4.0)
     fixed = built(GEC, small_model(), epsilon=0.3)
     assert [fixed.threshold(loss) for loss in (2.0, 1.0)] == [0.3, 0.3]
-
-
-@pytest.mark.parametrize("options", [{"gain": -1.0}, {"epsilon": -0.1}, {"decay": 1.0}, {"damping": -1.0}])
-def test_options_that_make_no_sense_are_refused(options):
-    (name,) = options
-    with pytest.raises(ValueError, match=f"{name} is "):
-        Learner("gec", input_shape=(2,), **options)

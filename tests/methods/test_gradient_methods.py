@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from holdfast import Learner
 from holdfast.core.batch import Batch
 from holdfast.core.optimizers import make_optimizer
 from holdfast.methods._base import Diverged, ReplayMethod
@@ -122,18 +120,3 @@ def test_it_goes_on_after_the_head_has_grown(kind: type[ReplayMethod]):
     new = Batch(torch.ones(3, 3), torch.full((3,), 4), torch.full((3,), 2))
     losses = [method.observe(new) for _ in range(5)]
     assert losses[-1] < losses[0]
-
-
-@pytest.mark.parametrize(
-    ("method", "options", "message"),
-    [
-        ("gem", {"memory_strength": -0.5}, "memory_strength is -0.5: give 0 or more"),
-        ("gem", {"ridge": -1.0}, "ridge is -1.0: give 0 or more"),
-        ("mega1", {"smallest_loss": -1.0}, "smallest_loss is -1.0: give 0 or more"),
-        ("soft_gem", {"epsilon": 1.5}, "epsilon is 1.5: give a cosine from 0 to 1"),
-        ("soft_gem", {"epsilon": -0.1}, "epsilon is -0.1"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(method: str, options: dict[str, Any], message: str):
-    with pytest.raises(ValueError, match=message):
-        Learner(method, input_shape=(3,), **options)

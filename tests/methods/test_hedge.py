@@ -160,5 +160,5 @@ def test_the_newest_samples_are_those_of_the_end_of_the_stream() -> None:
     ids=str,
 )
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"give|leave"):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
         learner(input_shape=(3,), **wrong)

@@ -54,7 +54,7 @@ def test_features_that_are_no_numbers_are_refused_before_they_are_kept() -> None
     assert len(learner.memory) == 2
 
 
-@pytest.mark.parametrize("options", [{"k": 0}, {"temperature": 0.0}, {"steps_per_batch": 2}, {"average": 0.9}])
-def test_options_that_make_no_sense_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"give|leave"):
+@pytest.mark.parametrize("options", [{"steps_per_batch": 2}, {"average": 0.9}])
+def test_options_of_steps_that_are_not_taken_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="leave"):
         Learner("knn", backbone="identity", input_shape=(6,), **options)

@@ -202,18 +202,3 @@ def test_it_has_a_ring_and_a_cosine_head_unless_told_otherwise() -> None:
     learner = Learner("mdmt_r", input_shape=(8,))
     assert learner.settings.selection.name == "ring"
     assert method_of(learner).model.head.kind == "cosine"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"logit_scale": 0.0}, "logit_scale is 0.0: give a number above 0"),
-        ({"task_margin": -0.1}, "task_margin is -0.1: give an angle"),
-        ({"class_margin": 4.0}, "class_margin is 4.0: give an angle"),
-        ({"distillation": -1.0}, "distillation is -1.0: give 0 or more"),
-        ({"blind_units": "one"}, "blind_units"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        learned(0, input_shape=(8,), **options)

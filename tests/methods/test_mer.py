@@ -220,16 +220,3 @@ def test_a_frozen_backbone_predicts_as_it_learns_with_its_running_averages() -> 
     for learner in (mer, er):
         learner.observe(x, [0, 1])
     assert torch.equal(mer.features(x), er.features(x))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"n_batches": 0}, "n_batches is 0: give 1 or more"),
-        ({"within_batch_rate": 0.0}, "within_batch_rate is 0.0: give a number above 0 and up to 1"),
-        ({"across_batch_rate": 1.5}, "across_batch_rate is 1.5: give a number above 0 and up to 1"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        mer(**options)

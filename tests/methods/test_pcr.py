@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any
 
@@ -131,10 +130,3 @@ def test_hpcr_stores_what_it_gave_before_it_learned_a_sample() -> None:
     torch.testing.assert_close(stored.extra("feature"), features)
     assert stored.extra("n_units").tolist() == [2] * len(stored)
     torch.testing.assert_close(stored.extra("logits"), fresh.method.scores_of(features).detach())
-
-
-def test_options_that_make_no_sense_are_refused() -> None:
-    for options in ({"temperature": 0.0}, {"score_weight": -1.0}, {"period": 0}):
-        (name,) = options
-        with pytest.raises(ValueError, match=f"{name} is "):
-            Learner("hpcr", input_shape=(2,), **copy.deepcopy(options))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from .test_sums_methods import learned, learner_of, made
@@ -38,9 +37,3 @@ def test_another_seed_draws_other_features_and_the_same_seed_the_same() -> None:
     one, same, other = (learner_of("randumb", input_shape=(6,), seed=seed).method.described(x) for seed in (0, 0, 1))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
-
-
-@pytest.mark.parametrize("options", [{"width": 0}, {"width": 65_537}, {"gamma": 0.0}, {"gamma": float("inf")}])
-def test_options_that_make_no_sense_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="give"):
-        learner_of("randumb", input_shape=(6,), **options)

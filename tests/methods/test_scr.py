@@ -291,22 +291,6 @@ def test_samples_of_one_class_attract_each_other_across_tasks_that_share_it() ->
     assert method.observe(mixed) == same.observe(one)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"temperature": 0.0}, "temperature is 0.0"),
-        ({"temperature": -1.0}, "temperature is -1.0"),
-        ({"temperature": math.nan}, "temperature is nan"),
-        ({"projection": 0}, "projection is 0"),
-        ({"projection": 10**9}, "projection is 1000000000"),
-        ({"replay_size": -1}, "replay_size is -1"),
-    ],
-)
-def test_options_without_sense_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        scr(**options)
-
-
 def test_it_cautions_against_choosing_by_gradients_of_a_head_that_is_not_learned():
     assert "head" in (Learner("scr", input_shape=(3,), selection="gradient_diversity").method.caution() or "")
     assert Learner("scr", input_shape=(3,), selection="reservoir").method.caution() is None

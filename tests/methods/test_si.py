@@ -71,8 +71,3 @@ def test_importance_never_falls_from_task_to_task():
         method.end_task(0)
         assert (rows(method.importance) >= last).all()
         last = rows(method.importance)
-
-
-def test_a_damping_that_makes_no_sense_is_refused():
-    with pytest.raises(ValueError, match="damping is 0: give more than 0"):
-        make(SI, damping=0)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.build import Unknown
 from holdfast.experiments.differences import differences
 from holdfast.experiments.recipes import load_recipe
+from holdfast.parts import Unknown
 from holdfast.report.page import counted
 from holdfast.report.paper import chosen_tables, make_table, missing_experiments, paper_tables, stored_runs
 from holdfast.report.rendering import numbers

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.build import LearnerSettings, Part, build_model
+from holdfast.build import build_model
 from holdfast.data.places import MissingData
 from holdfast.experiments.features import compute_features
+from holdfast.settings import LearnerSettings, Part
 from holdfast.streams._feature_file import FOLDER, read_features
 from holdfast.streams.features import Features
 from holdfast.streams.permuted_digits import PermutedDigits

@@ -53,12 +53,6 @@ def test_turned_tasks_follow_with_labels_of_their_own_and_their_pictures_turned(
     assert len(SplitCifar100(made_up_data, tasks="tuning", turns=3, n_tasks=7)) == 7
 
 
-@pytest.mark.parametrize("turns", [0, 5])
-def test_a_picture_turns_in_one_to_four_ways(made_up_data: Path, turns: int):
-    with pytest.raises(ValueError, match=f"turns={turns}: a picture can be turned in 1 to 4 ways"):
-        SplitCifar100(made_up_data, turns=turns)
-
-
 def test_a_class_without_images_is_an_error(tmp_path: Path):
     data_files.write_cifar100(tmp_path)
     path = tmp_path / "cifar-100-binary/test.bin"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import nullcontext
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -35,8 +35,6 @@ class Backbone(nn.Module):
         batch normalisation undoes that size, but the step, relative to the weights, is k times smaller. Linear layers:
         normal of deviation 0.1, cut at two deviations, with biases of 0.1.
         """
-        if kind not in get_args(Initialisation):
-            raise ValueError(f"there are the initialisations 'torch' and 'agem', not '{kind}'")
         if kind == "torch":
             return
         for layer in self.modules():
@@ -59,8 +57,6 @@ class ImageBackbone(Backbone):
     def __init__(self, input_shape: tuple[int, ...], name: str, precision: Precision) -> None:
         super().__init__()
         self.precision = precision
-        if precision not in get_args(Precision):
-            raise ValueError(f"there are the precisions 'float32' and 'bfloat16', not '{precision}'")
         if len(input_shape) != 3:
             raise ValueError(
                 f"backbone '{name}' takes images (channels, height, width), not samples of shape {input_shape}: "

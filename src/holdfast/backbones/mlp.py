@@ -3,13 +3,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from holdfast.backbones._base import Backbone, Initialisation
 
 MAX_LAYERS, MAX_UNITS = 256, 2**20  # more are more likely a mistake
+Units = Annotated[int, Field(ge=1, le=MAX_UNITS)]
 
 
 class Mlp(Backbone):
@@ -18,14 +21,10 @@ class Mlp(Backbone):
     def __init__(
         self,
         input_shape: tuple[int, ...],
-        hidden: Sequence[int] = (256, 256),
+        hidden: Annotated[Sequence[Units], Field(min_length=1, max_length=MAX_LAYERS)] = (256, 256),
         initialisation: Initialisation = "torch",
     ) -> None:
         super().__init__()
-        if not 1 <= len(hidden) <= MAX_LAYERS or not 1 <= min(hidden) <= max(hidden) <= MAX_UNITS:
-            raise ValueError(
-                f"mlp needs 1 to {MAX_LAYERS} hidden layers of 1 to {MAX_UNITS:,} units, not {_short(hidden)}"
-            )
         widths = [math.prod(input_shape), *hidden]
         self.layers = nn.ModuleList(nn.Linear(n_in, n_out) for n_in, n_out in pairwise(widths))
         self.n_features = widths[-1]
@@ -37,9 +36,3 @@ class Mlp(Backbone):
         for layer in self.layers:
             x = torch.relu(layer(x))
         return x
-
-
-def _short(hidden: Sequence[int]) -> str:
-    """As many of the numbers as fit into a sentence."""
-    shown = ", ".join(map(str, hidden[:10]))
-    return f"[{shown}]" if len(hidden) <= 10 else f"[{shown}, …], which are {len(hidden):,}"

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from holdfast.backbones._base import BatchNorm2d, ImageBackbone, Initialisation, Precision, residual_stages
 
+MAX_WIDTH = 4096  # channels; more are more likely a mistake
 EPS = 1e-3  # of batch normalisation, as in the protocol that A-GEM began
 
 
@@ -17,7 +21,7 @@ class ReducedResnet18(ImageBackbone):
     def __init__(
         self,
         input_shape: tuple[int, ...],
-        width: int = 20,
+        width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] = 20,
         initialisation: Initialisation = "torch",
         precision: Precision = "float32",
     ) -> None:

@@ -24,8 +24,6 @@ class Resnet18(ImageBackbone):
         precision: Precision = "float32",
     ) -> None:
         super().__init__(input_shape, "resnet18", precision)
-        if layout not in ("standard", "agem"):
-            raise ValueError(f"resnet18 has the layouts 'standard' and 'agem', not '{layout}'")
         standard = layout == "standard"
         eps = 1e-5 if standard else 1e-3
         self.conv = nn.Conv2d(input_shape[0], 64, 7, stride=2, padding=3, bias=False)

@@ -13,8 +13,7 @@ import torch
 import typer
 from rich.table import Table
 
-from holdfast import __version__, build
-from holdfast.build import FOLDERS, Kind, Unknown, check_name, find, names
+from holdfast import __version__, parts
 from holdfast.cli import data as data_command
 from holdfast.cli import paper, remake, report, sweep
 from holdfast.cli.options import (
@@ -53,6 +52,7 @@ from holdfast.experiments.recipes import load_recipe, recipe_names
 from holdfast.experiments.results import Result, ResultStore, read_result
 from holdfast.experiments.run import How
 from holdfast.experiments.tables import compared, comparison, drift_rows, matrix_rows
+from holdfast.parts import FOLDERS, Kind, Unknown, check_name, find, names
 
 app = typer.Typer(
     help="Online continual learning: learn a stream once, in bounded memory, and do not forget.",
@@ -204,7 +204,7 @@ def main() -> None:
     warnings.showwarning = lambda message, *_: err.print(f"warning: {_one_line(message)}")
     # So that --method my_module:Mine finds a file in the current folder, and nothing else does: a sklearn.py there
     # would be run instead of the package, here or, by Python's default, in a process of a sweep.
-    build.last_places = [str(Path.cwd())]
+    parts.last_places = [str(Path.cwd())]
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
         app()

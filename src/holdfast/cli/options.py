@@ -15,7 +15,6 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from holdfast.build import Unknown
 from holdfast.cli.printing import console
 from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.experiments.equivalent import read_equivalences
@@ -26,6 +25,7 @@ from holdfast.experiments.results import Refused, Result
 from holdfast.experiments.run import Interrupted
 from holdfast.experiments.tables import code_notes, comparison, unlike
 from holdfast.methods._base import Diverged
+from holdfast.parts import Unknown
 
 # What a command answers with a sentence instead of a traceback.
 FAILURES = (OSError, ValueError, Refused, CorruptCheckpoint, Diverged, MemoryError)

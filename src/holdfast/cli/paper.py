@@ -17,7 +17,6 @@ from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from holdfast.build import Unknown, check_name
 from holdfast.cli.options import FAILURES, ContinueAnyway, Data, Device, OutFolder, SizeName, Threads
 from holdfast.cli.printing import console, printable
 from holdfast.cli.progress import run_all
@@ -26,6 +25,7 @@ from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Size
 from holdfast.experiments.results import ResultStore, write_text
 from holdfast.experiments.run import How
+from holdfast.parts import Unknown, check_name
 from holdfast.report.figures import Figure, make_figure, missing_for_figure, paper_figures, with_maps
 from holdfast.report.page import results_page
 from holdfast.report.paper import (

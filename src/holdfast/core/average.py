@@ -78,8 +78,6 @@ class WeightAverage(StoredWeights):
 
     def __init__(self, decay: float) -> None:
         super().__init__()
-        if not 0 < decay < 1:
-            raise ValueError(f"a weight average decays by {decay}: give a number between 0 and 1, as 0.98")
         self.decay = decay
         self.n_updates = 0
 

@@ -17,6 +17,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from torch import Tensor, nn
 
+from holdfast.core.options import OPTION_CONFIG
+
 Plain = None | bool | int | float | str
 State = dict[str, Any]  # a tree of dicts, lists and tuples whose leaves are Plain or tensors
 Count = Annotated[int, Field(ge=0, lt=2**63)]  # a number of things, as an attribute declares it
@@ -173,9 +175,11 @@ def _check_declared(owner: type, name: str, saved: Any, path: str) -> None:
 @cache
 def _declared(owner: type, name: str) -> TypeAdapter[Any] | None:
     """Return the validator of an attribute's declared type, or None if the type cannot be checked."""
+    is_option = is_dataclass(owner) and any(each.name == name and each.init for each in fields(owner))
     try:
         hints = get_type_hints(owner, include_extras=True)
-        return TypeAdapter(hints[name], config=_STRICT) if name in hints else None
+        config = OPTION_CONFIG if is_option else _STRICT  # the range of an option is that of settings
+        return TypeAdapter(hints[name], config=config) if name in hints else None
     except (NameError, PydanticUserError):  # of a class made inside a function; of a type that is no plain one
         return None
 

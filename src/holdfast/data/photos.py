@@ -20,6 +20,7 @@ from rich.progress import Progress
 from holdfast.data.places import BrokenData, broken, missing, user_cache
 from holdfast.data.untrusted import Inside, Unsafe, one_line, open_picture, open_regular
 
+MAX_SIZE = 4096  # pixels a side; more are more likely a mistake
 DECODED_AT_ONCE = 256  # photos in memory before they are written: 38 MB at 224 x 224
 
 
@@ -30,8 +31,6 @@ def decoded(name: str, root: Path, files: Sequence[str], *, size: int) -> NDArra
     name tells which photos it holds, so a changed data set gets a new one; the old one may be deleted. A
     process killed on the way leaves nothing that is taken for whole, and of several only one decodes.
     """
-    if size < 1:
-        raise ValueError(f"size={size}: photos need at least one pixel, such as size=224")
     stem, shape = f"{name}-{size}", (len(files), 3, size, size)
     target = f"{stem}-{_fingerprint(name, root, files, size=size)}.npy"
     folders = (root / ".cache", user_cache() / "decoded")

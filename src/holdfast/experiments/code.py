@@ -15,9 +15,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from holdfast.build import FOLDERS, PARTS, Part
 from holdfast.core.fingerprint import Fingerprint, changed_modules, digest_of, fingerprint, imported_modules
 from holdfast.experiments.experiment import Experiment
+from holdfast.parts import FOLDERS
+from holdfast.settings import PARTS, Part
 
 PACKAGE = Path(__file__).parents[1]
 NAME = "holdfast"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from holdfast.build import PARTS, Kind, Part, names, options_of
 from holdfast.experiments.experiment import Experiment
 from holdfast.methods._base import ReplayMethod
+from holdfast.parts import Kind, names
+from holdfast.settings import PARTS, Part, options_of
 
 UNLIKE_ANYWAY = {"seed", "benchmark", "row"}
 DEFAULT = "the default"

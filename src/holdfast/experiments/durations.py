@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
-from holdfast.build import find, names
 from holdfast.experiments.experiment import Experiment
+from holdfast.parts import find, names
 
 
 @dataclass(frozen=True)

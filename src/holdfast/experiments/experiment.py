@@ -8,15 +8,17 @@ from typing import Any
 
 from pydantic import Field
 
-from holdfast.build import LearnerSettings, Part
+from holdfast.settings import LARGEST, LearnerSettings, Part
+
+MAX_BATCH = 2**31  # samples
 
 
 class Experiment(LearnerSettings):
     """One method on one stream with one seed. Its hash names its folder."""
 
     stream: Part
-    batch_size: int = Field(default=10, ge=1)
-    seed: int = Field(default=1234, ge=0)
+    batch_size: int = Field(default=10, ge=1, le=MAX_BATCH)
+    seed: int = Field(default=1234, ge=0, le=LARGEST)
     benchmark: str = ""  # the recipe it comes from; by default the stream's name
     row: str = ""  # what its line in a table is called; by default the method's name
 

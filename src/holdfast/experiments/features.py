@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from holdfast.build import LearnerSettings, Part, build_model, build_stream, check_options, options_of
+from holdfast.build import build_model, build_stream
 from holdfast.core.model import PREDICT_SIZE, Model
+from holdfast.settings import LearnerSettings, Part, options_of, resolved
 from holdfast.streams._base import Samples
 from holdfast.streams._feature_file import FeatureFile, FeatureTable
 
@@ -30,7 +31,7 @@ def compute_features(
         seed: of the stream and of a backbone that is not pre-trained.
         progress: called with the number of samples done, and of how many.
     """
-    check_options("backbones", backbone)
+    resolved("backbones", backbone)
     taken = options_of("streams", stream.name)
     chosen = stream.with_options(**{name: value for name, value in WHOLE.items() if name in taken})
     built = build_stream(chosen, data, seed)

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import holdfast.experiments.probes as folder
-from holdfast.build import Part, Unknown, check_name, check_options_of, foreign_class, public_class
 from holdfast.core.state import State, Stateful
 from holdfast.experiments.probes._base import Plan, Probe
 from holdfast.experiments.probes._logger import Logger
 from holdfast.experiments.probes.record import RECORD
 from holdfast.experiments.results import Result
+from holdfast.parts import Unknown, check_name, foreign_class, public_class
+from holdfast.settings import Part, checked_options
 
 RECORDING = "record"  # the probe that --record asks for
 OWN_KEY = frozenset({"cost"})  # probes of every run whose parts stand among those of others
@@ -44,8 +45,7 @@ def find_probe(name: str) -> type[Any]:
 def make_probe(part: Part) -> Probe:
     """Return a new probe with the options of `part`; Unknown if one does not exist or has a wrong value."""
     found = find_probe(part.name)
-    check_options_of(found, part)
-    probe: Probe = found(**part.options)
+    probe: Probe = found(**checked_options(found, part))
     return probe
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.build import names, options_of
 from holdfast.experiments.differences import joined, plain
 from holdfast.experiments.results import Result
+from holdfast.parts import names
+from holdfast.settings import options_of
 
 SUBSETS = {"report": "reported", "tuning": "tuning", "all": "tuning and reported"}  # by the option `tasks` of a stream
 

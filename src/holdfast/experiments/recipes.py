@@ -11,10 +11,11 @@ from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
-from holdfast.build import PARTS, Part, Unknown, check_name, check_options, check_parts, find, names, options_of
 from holdfast.experiments.experiment import Experiment
 from holdfast.learner import readable
 from holdfast.methods._base import Method, ReplayMethod
+from holdfast.parts import Unknown, check_name, find, names
+from holdfast.settings import PARTS, Part, check_setting, options_of, resolved_settings
 
 Size = Literal["cpu", "full"]
 
@@ -106,12 +107,7 @@ class Recipe:
             experiment = Experiment.model_validate(settings)
         except ValidationError as error:
             raise Unknown(f"in '{self.name}': {readable(error)}") from error
-        check_parts(experiment)
-        stream = experiment.stream
-        if "of" in stream.options:  # joint takes the options of the stream that it joins
-            options = {name: value for name, value in stream.options.items() if name != "of"}
-            stream = Part(name=stream.options["of"], options=options)
-        check_options("streams", stream)
+        resolved_settings(experiment)
         return experiment
 
     def shared_with(self, method: str) -> dict[str, Any]:
@@ -274,7 +270,8 @@ def _options(method: str) -> list[str]:
 
 def _changed(settings: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
     field, _, option = name.partition(".")
-    check_name(field, sorted(Experiment.model_fields), among="the settings of an experiment")
+    among = "the settings of an experiment"
+    check_setting(field, sorted(Experiment.model_fields), among=among, fields=Experiment.model_fields)
     if not option:
         return {**settings, field: value}
     if field not in PARTS:

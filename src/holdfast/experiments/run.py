@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, TypedDict
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.build import Part, build_stream
+from holdfast.build import build_stream
 from holdfast.core.checkpoint import (
     CHECKPOINT,
     CorruptCheckpoint,
@@ -36,6 +36,7 @@ from holdfast.experiments.probing import Probes, lacking, wanted_probes
 from holdfast.experiments.results import Refused, Result, ResultStore
 from holdfast.experiments.versions import versions
 from holdfast.learner import Learner
+from holdfast.settings import Part
 from holdfast.streams._base import Stream
 
 

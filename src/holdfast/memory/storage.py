@@ -167,6 +167,20 @@ class Memory(Stateful):
             column[slot] = column[last]
         self.filled = last
 
+    def remove_all(self, slots: Sequence[int]) -> None:
+        """Free several slots, all different: the same as `remove` of each, the highest first, in one copy."""
+        if len(slots) and not 0 <= min(slots) <= max(slots) < self.filled:
+            raise ValueError(f"slots {list(slots)[:5]} …: {self.filled} are filled")
+        source: dict[int, int] = {}  # by slot, where the sample comes from that moves there
+        for slot in sorted(slots, reverse=True):
+            self.filled -= 1
+            last = source.pop(self.filled, self.filled)
+            if slot != self.filled:
+                source[slot] = last
+        to, origin = (torch.tensor(list(of), dtype=torch.int64, device=self.device) for of in (source, source.values()))
+        for column in self.columns.values():
+            column.index_copy_(0, to, column.index_select(0, origin))
+
     def __getitem__(self, slots: slice | Tensor | Sequence[int]) -> Batch:
         """The samples in `slots`, as a copy."""
         if isinstance(slots, slice):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.classes import tasks_own_classes
@@ -33,8 +33,8 @@ class AnchoredMethod(Method):
 
     places: ClassVar[frozenset[str]] = frozenset({"anchor"})  # lists that say where weights were
 
-    strength: float
-    consolidate_every: int | None = None
+    strength: Annotated[float, Field(ge=0)]
+    consolidate_every: Annotated[int, Field(ge=1)] | None = None
 
     anchor: list[Tensor] = field(init=False)  # θ*, at first the weights as they begin
     importance: list[Tensor] = field(init=False)  # Ω
@@ -43,10 +43,6 @@ class AnchoredMethod(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.strength < math.inf:
-            raise ValueError(f"strength is {self.strength}: give 0 or more")
-        if self.consolidate_every is not None and self.consolidate_every < 1:
-            raise ValueError(f"consolidate_every is {self.consolidate_every}: give 1 or more, or None")
         self.anchor = copies(self.weights())
         self.importance = zeros(self.anchor)
 

@@ -6,8 +6,9 @@ import math
 from abc import abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.average import WeightAverage
@@ -19,6 +20,9 @@ from holdfast.core.state import State, Stateful
 from holdfast.memory.retrieval._base import Retrieval
 from holdfast.memory.selection._base import Selection
 from holdfast.memory.storage import Memory
+
+MAX_STEPS = 10_000  # of one batch; more are more likely a mistake
+MAX_REPLAY = 2**31  # samples of one step
 
 
 class Diverged(ArithmeticError):
@@ -47,13 +51,12 @@ class Method(Stateful):
 
     model: Model
     optimizer: Optimizer
-    steps_per_batch: int = 1
-    average: float | None = None  # decay of the average of weights that predicts; None: the weights themselves do
+    steps_per_batch: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 1
+    # Decay of the average of weights that predicts; None: the weights themselves do.
+    average: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     def __post_init__(self) -> None:
         self.weight_average = None if self.average is None else WeightAverage(self.average)
-        if self.steps_per_batch < 1:
-            raise ValueError(f"steps_per_batch is {self.steps_per_batch}: give 1 or more")
 
     @classmethod
     def check_state(cls, state: State, model: Model) -> None:
@@ -156,12 +159,7 @@ class ReplayMethod(Method):
     memory: Memory
     selection: Selection
     retrieval: Retrieval
-    replay_size: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.replay_size < 0:
-            raise ValueError(f"replay_size is {self.replay_size}: give 0 or more")
+    replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 10
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)

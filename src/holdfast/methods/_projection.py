@@ -14,11 +14,6 @@ FRACTION = 8  # bits of a number of the matrix behind the point
 WHOLE = 3  # and before it
 
 
-def check_width(width: int) -> None:
-    if not 1 <= width <= MAX_WIDTH:
-        raise ValueError(f"width is {width}: give 1 to {MAX_WIDTH}")
-
-
 def random_matrix(n_features: int, width: int, rng: torch.Generator) -> Tensor:
     """(n_features, width) standard normal numbers, rounded to multiples of 2^-8 and written as whole ones."""
     check_allocation(8 * n_features * width)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from holdfast.core.batch import Batch
 from holdfast.core.gradients import project_agem
-from holdfast.methods._base import ReplayMethod
+from holdfast.methods._base import MAX_REPLAY, ReplayMethod
 
 
 @dataclass(kw_only=True, eq=False)
@@ -17,7 +19,7 @@ class AGEM(ReplayMethod):
 
     selects: ClassVar[str] = "ring"
 
-    replay_size: int = 256
+    replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 256
 
     def observe(self, batch: Batch) -> float:
         for _ in range(self.steps_per_batch):

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
-from holdfast.methods._projection import check_width, project, random_matrix
+from holdfast.methods._projection import MAX_WIDTH, project, random_matrix
 from holdfast.methods._sums import Fixed, SumsMethod
 
 CANDIDATES = 10.0 ** torch.arange(-6, 2.01, 0.25, dtype=torch.float64)  # of the ridge, in mean eigenvalues of G
@@ -35,15 +35,11 @@ class Analytic(SumsMethod):
 
     derived: ClassVar[frozenset[str]] = frozenset({"_solution", "_matrix"})
 
-    width: int | None = None
-    ridge: float | None = None
+    width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] | None = None
+    ridge: Annotated[float, Field(gt=0)] | None = None
     form: Literal["gram", "recursive"] = "gram"
 
     def __post_init__(self) -> None:
-        if self.width is not None:
-            check_width(self.width)
-        if self.ridge is not None and not 0 < self.ridge < math.inf:
-            raise ValueError(f"ridge is {self.ridge}: give more than 0, or None to have it chosen")
         if self.form == "recursive" and self.ridge is None:
             raise ValueError("the recursive form cannot change its ridge: give one, or use form='gram'")
         super().__post_init__()

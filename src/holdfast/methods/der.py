@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 
 from holdfast.core.batch import Batch
 from holdfast.core.classes import tasks_own_classes
@@ -28,15 +28,8 @@ class DER(ReplayMethod):
 
     extras: ClassVar[frozenset[str]] = frozenset({"logits", "n_units"})
 
-    logit_weight: float = 0.3
-    label_weight: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("logit_weight", "label_weight"):
-            weight = getattr(self, name)
-            if not 0 <= weight < math.inf:
-                raise ValueError(f"{name} is {weight}: give 0 or more")
+    logit_weight: Annotated[float, Field(ge=0)] = 0.3
+    label_weight: Annotated[float, Field(ge=0)] = 0.0
 
     def check_extras(self) -> None:
         n_units = self.memory.require_extra("n_units", torch.int64, ())

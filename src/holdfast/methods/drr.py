@@ -3,10 +3,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
@@ -49,13 +50,13 @@ class DRR(ReplayMethod):
     extras: ClassVar[frozenset[str]] = frozenset({"feature"})
 
     reading: Literal["classes", "samples", "centroids"] = "classes"
-    logit_scale: float = 10.0
-    class_margin: float = 0.01
-    task_margin: float = 0.1
+    logit_scale: Annotated[float, Field(gt=0)] = 10.0
+    class_margin: Annotated[float, Field(ge=0, lt=math.pi)] = 0.01
+    task_margin: Annotated[float, Field(ge=0, lt=math.pi)] = 0.1
     new_against: NewAgainst | None = None
     old_against: Against | None = None
     blind_units: Literal["out", "zero"] = "out"
-    distillation: float = 1.0
+    distillation: Annotated[float, Field(ge=0)] = 1.0
     classifier: Literal["head", "memory", "centroids"] = "head"
 
     _means: Tensor | None = field(default=None, init=False)  # of the classes, until the next batch

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.augment import crop_and_flip
@@ -33,7 +35,7 @@ class DRRPlus(DRR):
 
     mirror: bool = False
     mirror_scores: bool = False
-    score_distillation: float = 0.0
+    score_distillation: Annotated[float, Field(ge=0)] = 0.0
     augment: bool = False
     between_samples: bool = False
 

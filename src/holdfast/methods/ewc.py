@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
@@ -25,9 +27,9 @@ class EWC(AnchoredMethod):
         fisher_rate: a, how much the newest one counts in the running mean.
     """
 
-    strength: float = 10.0
-    fisher_every: int = 50
-    fisher_rate: float = 0.9
+    strength: Annotated[float, Field(ge=0)] = 10.0
+    fisher_every: Annotated[int, Field(ge=1)] = 50
+    fisher_rate: Annotated[float, Field(gt=0, le=1)] = 0.9
 
     fisher: list[Tensor] = field(init=False)  # F̄
     squares: list[Tensor] = field(init=False)  # the sum of squared gradients over
@@ -35,10 +37,6 @@ class EWC(AnchoredMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.fisher_every < 1:
-            raise ValueError(f"fisher_every is {self.fisher_every}: give 1 or more")
-        if not 0 < self.fisher_rate <= 1:
-            raise ValueError(f"fisher_rate is {self.fisher_rate}: give more than 0 and at most 1")
         self.fisher, self.squares = zeros(self.anchor), zeros(self.anchor)
 
     def observe(self, batch: Batch) -> float:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
 
 from holdfast.core.batch import Batch
 from holdfast.core.gradients import step_gec
@@ -29,23 +31,12 @@ class GEC(ReplayMethod):
         damping: δ, which bounds the step where r is short; the authors' value is not known here.
     """
 
-    gain: float = 1.0
-    epsilon: float | None = None
-    decay: float = 0.99
-    damping: float = 1e-3
+    gain: Annotated[float, Field(ge=0)] = 1.0
+    epsilon: Annotated[float, Field(ge=0)] | None = None
+    decay: Annotated[float, Field(gt=0, lt=1)] = 0.99
+    damping: Annotated[float, Field(ge=0)] = 1e-3
 
     old_loss: float | None = field(default_factory=lambda: None, init=False)  # EMA of l_r, once replayed
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.gain < math.inf:
-            raise ValueError(f"gain is {self.gain}: give 0 or more")
-        if not 0 <= self.damping < math.inf:
-            raise ValueError(f"damping is {self.damping}: give 0 or more")
-        if self.epsilon is not None and not 0 <= self.epsilon < math.inf:
-            raise ValueError(f"epsilon is {self.epsilon}: give a loss, 0 or more, or None for the EMA of it")
-        if not 0 < self.decay < 1:
-            raise ValueError(f"decay is {self.decay}: give a number between 0 and 1, such as 0.99")
 
     def observe(self, batch: Batch) -> float:
         for _ in range(self.steps_per_batch):

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 
 from holdfast.core.batch import Batch, join
 from holdfast.core.gradients import project_gem
-from holdfast.methods._base import ReplayMethod
+from holdfast.methods._base import MAX_REPLAY, ReplayMethod
 
 
 @dataclass(kw_only=True, eq=False)
@@ -26,16 +27,9 @@ class GEM(ReplayMethod):
 
     selects: ClassVar[str] = "ring"
 
-    replay_size: int = 256
-    memory_strength: float = 0.5
-    ridge: float = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.memory_strength < 0:
-            raise ValueError(f"memory_strength is {self.memory_strength}: give 0 or more")
-        if self.ridge < 0:
-            raise ValueError(f"ridge is {self.ridge}: give 0 or more")
+    replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 256
+    memory_strength: Annotated[float, Field(ge=0)] = 0.5
+    ridge: Annotated[float, Field(ge=0)] = 1e-3
 
     def caution(self) -> str | None:
         if self.model.seen.learns_by_task:

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch, join
@@ -13,7 +14,7 @@ from holdfast.core.standardise import Standardise
 from holdfast.core.state import Count, State
 from holdfast.memory.selection.gradient_diversity import GradientDiversity
 from holdfast.memory.storage import Memory
-from holdfast.methods._base import Diverged, ReplayMethod
+from holdfast.methods._base import MAX_REPLAY, Diverged, ReplayMethod
 from holdfast.methods._networks import Networks
 
 FEW = 64  # features, at most, that are also compared with their recent means
@@ -51,13 +52,13 @@ class Hedge(ReplayMethod):
 
     extras: ClassVar[frozenset[str]] = frozenset({"trend"})
 
-    replay_size: int = 100
-    rates: tuple[float, ...] = (0.001, 0.003, 0.01)
-    hidden: int = 64
-    recent: int = 500
-    trends: tuple[int, ...] = (16, 128)
-    fading: float = 0.999
-    sharpness: float = 0.1
+    replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 100
+    rates: Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], Field(min_length=1)] = (0.001, 0.003, 0.01)
+    hidden: Annotated[int, Field(ge=1)] = 64
+    recent: Annotated[int, Field(ge=1)] = 500
+    trends: tuple[Annotated[int, Field(ge=1)], ...] = (16, 128)
+    fading: Annotated[float, Field(gt=0, le=1)] = 0.999
+    sharpness: Annotated[float, Field(ge=0)] = 0.1
 
     networks: Networks = field(init=False)
     scaling: Standardise = field(init=False)
@@ -69,14 +70,6 @@ class Hedge(ReplayMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.rates, self.trends = tuple(self.rates), tuple(self.trends)
-        if not self.rates or not all(0 < rate < 1 for rate in self.rates):
-            raise ValueError(f"rates are {self.rates}: give one or more between 0 and 1")
-        if not all(length >= 1 for length in self.trends):
-            raise ValueError(f"trends are {self.trends}: give numbers of samples, 1 or more")
-        if self.hidden < 1 or self.recent < 1:
-            raise ValueError(f"hidden is {self.hidden} and recent is {self.recent}: give 1 or more")
-        if not 0 < self.fading <= 1 or not self.sharpness >= 0:
-            raise ValueError(f"fading is {self.fading} and sharpness {self.sharpness}: give 0 to 1, and 0 or more")
         if self.average is not None:
             raise ValueError("hedge averages predictions, not weights: leave average out")
         device, n_classes = self.model.device, self.model.head.n_classes

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
@@ -32,21 +33,13 @@ class HPCR(PCR):
 
     extras: ClassVar[frozenset[str]] = frozenset({"logits", "n_units", "feature"})
 
-    score_weight: float = 0.1
-    similarity_weight: float = 0.5
-    least_weight: float = 0.5625
-    greatest_weight: float = 1.8
-    period: int = 500
+    score_weight: Annotated[float, Field(ge=0)] = 0.1
+    similarity_weight: Annotated[float, Field(ge=0)] = 0.5
+    least_weight: Annotated[float, Field(ge=0)] = 0.5625
+    greatest_weight: Annotated[float, Field(ge=0)] = 1.8
+    period: Annotated[int, Field(ge=1)] = 500
 
     n_steps: Count = field(default_factory=int, init=False)  # of batches of the running task
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("score_weight", "similarity_weight", "least_weight", "greatest_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}: give 0 or more")
-        if self.period < 1:
-            raise ValueError(f"period is {self.period}: give 1 or more")
 
     def check_extras(self) -> None:
         self.memory.require_extra("feature", torch.float32, self.model.head.weight.shape[1:])

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import predicting
 from holdfast.memory.selection.gradient_diversity import GradientDiversity
-from holdfast.methods._base import Diverged, ReplayMethod
+from holdfast.methods._base import MAX_REPLAY, Diverged, ReplayMethod
 
 
 @dataclass(kw_only=True, eq=False)
@@ -31,16 +32,12 @@ class KNN(ReplayMethod):
 
     extras: ClassVar[frozenset[str]] = frozenset({"feature"})
 
-    replay_size: int = 0
-    k: int = 20
-    temperature: float = 0.07
+    replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 0
+    k: Annotated[int, Field(ge=1)] = 20
+    temperature: Annotated[float, Field(gt=0)] = 0.07
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.k < 1:
-            raise ValueError(f"k is {self.k}: give 1 or more")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature is {self.temperature}: give more than 0, such as 0.07")
         if self.steps_per_batch != 1 or self.average is not None:
             raise ValueError("knn takes no steps: leave steps_per_batch and average out")
 

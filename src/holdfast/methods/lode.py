@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
@@ -29,12 +30,7 @@ class LODE(ReplayMethod):
         rho: ρ; the authors tune it for each data set.
     """
 
-    rho: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.rho < math.inf:
-            raise ValueError(f"rho is {self.rho}: give 0 or more")
+    rho: Annotated[float, Field(ge=0)] = 1.0
 
     def caution(self) -> str | None:
         if self.rho == 0 and self.model.seen.setting == "class" and not self.replays_new:

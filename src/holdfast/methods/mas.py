@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
@@ -26,7 +28,7 @@ class MAS(AnchoredMethod):
         strength: λ, 0.1 on Split CIFAR-100.
     """
 
-    strength: float = 0.1
+    strength: Annotated[float, Field(ge=0)] = 0.1
 
     sensitivity: list[Tensor] = field(init=False)  # the sum of |∂/∂θ| over
     n_measured: Count = field(default_factory=int, init=False)  # samples

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
@@ -36,22 +37,11 @@ class MDMTR(ReplayMethod):
     selects: ClassVar[str] = "ring"
     extras: ClassVar[frozenset[str]] = frozenset({"feature"})
 
-    logit_scale: float = 24.0
-    task_margin: float = 0.4
-    class_margin: float = 0.01
+    logit_scale: Annotated[float, Field(gt=0)] = 24.0
+    task_margin: Annotated[float, Field(ge=0, lt=math.pi)] = 0.4
+    class_margin: Annotated[float, Field(ge=0, lt=math.pi)] = 0.01
     blind_units: Literal["zero", "out"] = "zero"
-    distillation: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.logit_scale < math.inf:
-            raise ValueError(f"logit_scale is {self.logit_scale}: give a number above 0")
-        for name in ("task_margin", "class_margin"):
-            margin = getattr(self, name)
-            if not 0 <= margin < math.pi:
-                raise ValueError(f"{name} is {margin}: give an angle from 0 to π, in radians")
-        if not 0 <= self.distillation < math.inf:
-            raise ValueError(f"distillation is {self.distillation}: give 0 or more")
+    distillation: Annotated[float, Field(ge=0)] = 1.0
 
     def check_extras(self) -> None:
         self.memory.require_extra("feature", torch.float32, self.model.head.weight.shape[1:])

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from holdfast.core.batch import Batch
-from holdfast.methods._base import ReplayMethod, finite
+from holdfast.methods._base import MAX_REPLAY, ReplayMethod, finite
 
 
 @dataclass(kw_only=True, eq=False)
@@ -19,13 +21,8 @@ class MEGA1(ReplayMethod):
 
     selects: ClassVar[str] = "ring"
 
-    replay_size: int = 256
-    smallest_loss: float = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.smallest_loss < 0:
-            raise ValueError(f"smallest_loss is {self.smallest_loss}: give 0 or more")
+    replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 256
+    smallest_loss: Annotated[float, Field(ge=0)] = 1e-3
 
     def observe(self, batch: Batch) -> float:
         for _ in range(self.steps_per_batch):

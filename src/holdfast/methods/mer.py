@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch, join
-from holdfast.methods._base import Diverged, ReplayMethod
+from holdfast.methods._base import MAX_STEPS, Diverged, ReplayMethod
 
 
 @dataclass(kw_only=True, eq=False)
@@ -30,18 +32,12 @@ class MER(ReplayMethod):
         across_batch_rate: γ, how much of the way that all batches have led is kept.
     """
 
-    n_batches: int = 1
-    within_batch_rate: float = 0.3
-    across_batch_rate: float = 1.0
+    n_batches: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 1
+    within_batch_rate: Annotated[float, Field(gt=0, le=1)] = 0.3
+    across_batch_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.n_batches < 1:
-            raise ValueError(f"n_batches is {self.n_batches}: give 1 or more")
-        for name in ("within_batch_rate", "across_batch_rate"):
-            rate = getattr(self, name)
-            if not 0 < rate <= 1:
-                raise ValueError(f"{name} is {rate}: give a number above 0 and up to 1")
         self.model.learns_single_samples = True
 
     def observe(self, batch: Batch) -> float:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.augment import contrastive_views
@@ -29,14 +30,12 @@ class PCR(ReplayMethod):
 
     head: ClassVar[HeadKind] = "cosine"
 
-    temperature: float = 0.09
+    temperature: Annotated[float, Field(gt=0)] = 0.09
 
     rng: torch.Generator = field(init=False)  # of the views
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.temperature > 0:
-            raise ValueError(f"temperature is {self.temperature}: give more than 0, such as 0.09")
         self.rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)  # not the head's own numbers
 
     def observe(self, batch: Batch) -> float:

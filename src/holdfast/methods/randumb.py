@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from holdfast.methods._projection import check_width, project, random_matrix
+from holdfast.methods._projection import MAX_WIDTH, project, random_matrix
 from holdfast.methods._sums import Fixed
 from holdfast.methods.slda import Slda
 
@@ -31,13 +32,10 @@ class RanDumb(Slda):
 
     derived: ClassVar[frozenset[str]] = frozenset({"_solution", "_drawn"})
 
-    width: int = 2000
-    gamma: float = 1.0
+    width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] = 2000
+    gamma: Annotated[float, Field(gt=0)] = 1.0
 
     def __post_init__(self) -> None:
-        check_width(self.width)
-        if not 0 < self.gamma < math.inf:
-            raise ValueError(f"gamma is {self.gamma}: give more than 0, such as 1.0")
         super().__post_init__()
         self._drawn: Fixed | None = None
 

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
@@ -29,10 +30,10 @@ class RWalk(AnchoredMethod):
 
     places: ClassVar[frozenset[str]] = frozenset({"anchor", "piece_began"})
 
-    strength: float = 1.0
-    fisher_every: int = 50
-    fisher_rate: float = 0.9
-    damping: float = 1e-3
+    strength: Annotated[float, Field(ge=0)] = 1.0
+    fisher_every: Annotated[int, Field(ge=1)] = 50
+    fisher_rate: Annotated[float, Field(gt=0, le=1)] = 0.9
+    damping: Annotated[float, Field(gt=0)] = 1e-3
 
     fisher: list[Tensor] = field(init=False)  # F̄
     squares: list[Tensor] = field(init=False)  # the sum of squared gradients in this piece
@@ -44,12 +45,6 @@ class RWalk(AnchoredMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.fisher_every < 1:
-            raise ValueError(f"fisher_every is {self.fisher_every}: give 1 or more")
-        if not 0 < self.fisher_rate <= 1:
-            raise ValueError(f"fisher_rate is {self.fisher_rate}: give more than 0 and at most 1")
-        if not self.damping > 0:
-            raise ValueError(f"damping is {self.damping}: give more than 0")
         self.piece_began = copies(self.anchor)
         for name in ("fisher", "squares", "path", "task_score", "score"):
             setattr(self, name, zeros(self.anchor))

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from holdfast.core.augment import contrastive_views
@@ -13,7 +14,7 @@ from holdfast.core.model import Model, predicting
 from holdfast.core.state import State
 from holdfast.losses.contrastive import contrastive_loss
 from holdfast.memory.selection.gradient_diversity import GradientDiversity
-from holdfast.methods._base import ReplayMethod
+from holdfast.methods._base import MAX_REPLAY, ReplayMethod
 
 MAX_PROJECTION = 65_536  # numbers; more is more likely a mistake
 
@@ -37,9 +38,9 @@ class SCR(ReplayMethod):
 
     derived: ClassVar[frozenset[str]] = frozenset({"_means"})
 
-    replay_size: int = 100
-    temperature: float = 0.07
-    projection: int | None = 128
+    replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 100
+    temperature: Annotated[float, Field(gt=0)] = 0.07
+    projection: Annotated[int, Field(ge=1, le=MAX_PROJECTION)] | None = 128
 
     rng: torch.Generator = field(init=False)  # of the projection's first weights and of the views
     projector: nn.Module = field(init=False)
@@ -47,10 +48,6 @@ class SCR(ReplayMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.temperature > 0:
-            raise ValueError(f"temperature is {self.temperature}: give more than 0, such as 0.07")
-        if self.projection is not None and not 1 <= self.projection <= MAX_PROJECTION:
-            raise ValueError(f"projection is {self.projection}: give 1 to {MAX_PROJECTION}, or None for no projection")
         # From the model's seed, but not the random numbers that the model has.
         self.rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)
         self.projector = nn.Identity()

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
@@ -22,15 +24,13 @@ class SI(AnchoredMethod):
         damping: ξ, which keeps the importance of weights that hardly moved finite.
     """
 
-    strength: float = 0.1
-    damping: float = 1e-3
+    strength: Annotated[float, Field(ge=0)] = 0.1
+    damping: Annotated[float, Field(gt=0)] = 1e-3
 
     path: list[Tensor] = field(init=False)  # ω
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.damping > 0:
-            raise ValueError(f"damping is {self.damping}: give more than 0")
         self.path = zeros(self.anchor)
 
     def observe(self, batch: Batch) -> float:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from holdfast.core.batch import Batch
 from holdfast.core.gradients import project_soft_gem
-from holdfast.methods._base import ReplayMethod
+from holdfast.methods._base import MAX_REPLAY, ReplayMethod
 
 
 @dataclass(kw_only=True, eq=False)
@@ -20,13 +22,8 @@ class SoftGEM(ReplayMethod):
 
     selects: ClassVar[str] = "ring"
 
-    replay_size: int = 256
-    epsilon: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.epsilon <= 1:
-            raise ValueError(f"epsilon is {self.epsilon}: give a cosine from 0 to 1")
+    replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 256
+    epsilon: Annotated[float, Field(ge=0, le=1)] = 0.5
 
     def observe(self, batch: Batch) -> float:
         for _ in range(self.steps_per_batch):

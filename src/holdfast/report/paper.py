@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from holdfast.build import Unknown, check_name
 from holdfast.experiments.differences import between_rows, decided, described, differences, joined
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Recipe, Size, load_recipe
 from holdfast.experiments.results import Result, ResultStore
 from holdfast.experiments.tables import COLUMNS, measured
+from holdfast.parts import Unknown, check_name
 from holdfast.report.recorded import has_record
 from holdfast.report.tables import Cell, Column, Row, Run, Table, judge, parse_printed, with_best
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from holdfast.data.places import BrokenData
 from holdfast.streams._base import Samples, Task, all_rows, seeded_generator, shuffled
 
+MAX_TURNS = 4  # ways in which a picture can be turned by quarters
 PHOTO_MEAN = (123.68, 116.78, 103.94)  # ImageNet's mean red, green and blue, out of 255
 
 
@@ -59,8 +60,6 @@ def turned(tasks: Sequence[Task], turns: int, *, n_classes: int) -> list[Task]:
     Args:
         turns: how many times each task comes, 1 to 4. n_classes: of the data set, so that labels go on from there.
     """
-    if not 1 <= turns <= 4:
-        raise ValueError(f"turns={turns}: a picture can be turned in 1 to 4 ways")
     more = [
         _turned(task, turn, id=turn * len(tasks) + task.id, n_classes=n_classes)
         for turn in range(1, turns)

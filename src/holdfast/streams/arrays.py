@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.data.own import own_place, read_arrays
@@ -56,13 +57,13 @@ class Arrays(Stream):
         seed: int = 1234,
         path: str = "",
         split: Literal["classes", "given", "order"] = "classes",
-        classes_per_task: int = 2,
-        parts: int = 5,
+        classes_per_task: Annotated[int, Field(ge=1)] = 2,
+        parts: Annotated[int, Field(ge=1)] = 5,
         channels: Literal["first", "last"] = "first",
-        n_tuning: int = 0,
+        n_tuning: Annotated[int, Field(ge=0)] = 0,
         tasks: TaskSubset = "report",
-        n_tasks: int | None = None,
-        samples_per_task: int | None = None,
+        n_tasks: Annotated[int, Field(ge=1)] | None = None,
+        samples_per_task: Annotated[int, Field(ge=1)] | None = None,
     ) -> None:
         names = (*SAMPLES, *TASK_IDS) if split == "given" else SAMPLES
         if isinstance(data, Mapping):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from pydantic import Field
 
 from holdfast.data.own import find_pictures, own_place
-from holdfast.data.photos import decoded
+from holdfast.data.photos import MAX_SIZE, decoded
 from holdfast.data.places import OWN
 from holdfast.streams._base import Stream, TaskSubset, first, thinned
 from holdfast.streams._own import tasks_by_class
@@ -34,13 +36,13 @@ class Folder(Stream):
         *,
         seed: int = 1234,
         path: str = "",
-        size: int = 64,
-        test_share: float | None = None,
-        classes_per_task: int = 2,
-        n_tuning: int = 0,
+        size: Annotated[int, Field(ge=1, le=MAX_SIZE)] = 64,
+        test_share: Annotated[float, Field(gt=0, lt=1)] | None = None,
+        classes_per_task: Annotated[int, Field(ge=1)] = 2,
+        n_tuning: Annotated[int, Field(ge=0)] = 0,
         tasks: TaskSubset = "report",
-        n_tasks: int | None = None,
-        samples_per_task: int | None = None,
+        n_tasks: Annotated[int, Field(ge=1)] | None = None,
+        samples_per_task: Annotated[int, Field(ge=1)] | None = None,
     ) -> None:
         place = own_place(path, data, example="my_pictures")
         pictures = find_pictures(place, test_share)

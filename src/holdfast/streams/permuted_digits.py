@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from holdfast.streams._base import Stream, TaskSubset, chosen, first, thinned
 from holdfast.streams._digits import digits
@@ -26,8 +29,8 @@ class PermutedDigits(Stream):
         *,
         seed: int = 1234,
         tasks: TaskSubset = "report",
-        n_tasks: int | None = None,
-        samples_per_task: int | None = None,
+        n_tasks: Annotated[int, Field(ge=1)] | None = None,
+        samples_per_task: Annotated[int, Field(ge=1)] | None = None,
     ) -> None:
         numbers = first(chosen(range(3), range(3, 13), tasks), n_tasks)
         train, test = digits()

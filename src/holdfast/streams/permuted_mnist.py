@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from holdfast.data.layouts import Rows, read_idx
 from holdfast.data.places import broken, data_root
@@ -34,8 +36,8 @@ class PermutedMnist(Stream):
         *,
         seed: int = 1234,
         tasks: TaskSubset = "report",
-        n_tasks: int | None = None,
-        samples_per_task: int | None = None,
+        n_tasks: Annotated[int, Field(ge=1)] | None = None,
+        samples_per_task: Annotated[int, Field(ge=1)] | None = None,
     ) -> None:
         numbers = first(chosen(range(3), range(3, 20), tasks), n_tasks)
         root = data_root(data)

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 
 from holdfast.data.layouts import N_AWA, read_awa1_features, read_awa2
-from holdfast.data.photos import decoded
+from holdfast.data.photos import MAX_SIZE, decoded
 from holdfast.data.places import BrokenData, data_root
 from holdfast.streams._base import Samples, Stream, Task, TaskSubset, chosen, first, seeded_generator, shuffled, thinned
 from holdfast.streams._split import photo_mean, rows_of_classes, whole
@@ -41,10 +42,10 @@ class SplitAwa(Stream):
         *,
         seed: int = 1234,
         tasks: TaskSubset = "report",
-        n_tasks: int | None = None,
-        samples_per_task: int | None = None,
+        n_tasks: Annotated[int, Field(ge=1)] | None = None,
+        samples_per_task: Annotated[int, Field(ge=1)] | None = None,
         source: Literal["images", "features"] = "images",
-        size: int = 224,
+        size: Annotated[int, Field(ge=1, le=MAX_SIZE)] = 224,
     ) -> None:
         tuning = [_draw(range(15), seed=seed, number=number) for number in range(3)]
         report = [_draw(range(15, N_AWA), seed=seed, number=number) for number in range(3, 20)]

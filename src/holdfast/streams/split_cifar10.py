@@ -37,8 +37,8 @@ class SplitCifar10(Stream):
         *,
         seed: int = 1234,
         tasks: TaskSubset = "report",
-        n_tasks: int | None = None,
-        samples_per_task: int | None = None,
+        n_tasks: Annotated[int, Field(ge=1)] | None = None,
+        samples_per_task: Annotated[int, Field(ge=1)] | None = None,
         classes_per_task: Annotated[int, Field(ge=1, le=10)] = 2,
     ) -> None:
         report = even_class_groups(range(10), classes_per_task, seed=seed)

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from holdfast.core.options import Before
 from holdfast.data.layouts import read_cifar100
 from holdfast.data.places import data_root
 from holdfast.streams._base import Stream, TaskSubset, chosen, first, thinned
-from holdfast.streams._split import even_class_groups, split_tasks, turned, whole
+from holdfast.streams._split import MAX_TURNS, even_class_groups, split_tasks, turned, whole
 
 
 class SplitCifar100(Stream):
@@ -41,11 +42,11 @@ class SplitCifar100(Stream):
         *,
         seed: int = 1234,
         tasks: TaskSubset = "report",
-        n_tasks: int | None = None,
-        samples_per_task: int | None = None,
-        turns: int = 1,
-        classes_per_task: Annotated[int, Field(ge=1, le=100)] = 5,
-        held_out: Annotated[int, Field(ge=0, le=99)] = 15,
+        n_tasks: Annotated[int, Field(ge=1)] | None = None,
+        samples_per_task: Annotated[int, Field(ge=1)] | None = None,
+        turns: Annotated[int, Field(ge=1, le=MAX_TURNS)] = 1,
+        classes_per_task: Annotated[int, Field(ge=1, le=100), Before(5)] = 5,
+        held_out: Annotated[int, Field(ge=0, le=99), Before(15)] = 15,
     ) -> None:
         tuning = even_class_groups(range(held_out), classes_per_task, seed=seed)
         report = even_class_groups(range(held_out, 100), classes_per_task, seed=seed)

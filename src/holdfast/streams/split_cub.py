@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from pydantic import Field
 
 from holdfast.data.layouts import read_cub
-from holdfast.data.photos import decoded
+from holdfast.data.photos import MAX_SIZE, decoded
 from holdfast.data.places import data_root
 from holdfast.streams._base import Stream, TaskSubset, chosen, first, thinned
-from holdfast.streams._split import class_groups, photo_mean, split_tasks, turned, whole
+from holdfast.streams._split import MAX_TURNS, class_groups, photo_mean, split_tasks, turned, whole
 
 
 class SplitCub(Stream):
@@ -32,10 +34,10 @@ class SplitCub(Stream):
         *,
         seed: int = 1234,
         tasks: TaskSubset = "report",
-        n_tasks: int | None = None,
-        samples_per_task: int | None = None,
-        size: int = 224,
-        turns: int = 1,
+        n_tasks: Annotated[int, Field(ge=1)] | None = None,
+        samples_per_task: Annotated[int, Field(ge=1)] | None = None,
+        size: Annotated[int, Field(ge=1, le=MAX_SIZE)] = 224,
+        turns: Annotated[int, Field(ge=1, le=MAX_TURNS)] = 1,
     ) -> None:
         tuning = class_groups(range(30), 10, seed=seed)
         report = class_groups(range(30, 200), 10, seed=seed)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from holdfast.streams._base import Stream, TaskSubset, chosen, first, thinned
 from holdfast.streams._digits import digits
@@ -27,8 +30,8 @@ class SplitDigits(Stream):
         *,
         seed: int = 1234,
         tasks: TaskSubset = "report",
-        n_tasks: int | None = None,
-        samples_per_task: int | None = None,
+        n_tasks: Annotated[int, Field(ge=1)] | None = None,
+        samples_per_task: Annotated[int, Field(ge=1)] | None = None,
     ) -> None:
         groups = first(chosen([], class_groups(range(10), 2, seed=seed), tasks), n_tasks)
         train, test = digits()

@@ -118,9 +118,3 @@ def test_aser_learns_and_a_resumed_learner_goes_on_to_the_same_bits(setting: Set
     assert_same(learners[0].state_dict(), learners[1].state_dict())
     x, y, task = toy_batches(setting)[0]
     assert (learners[0].predict(x, task if setting == "task" else None) == y).double().mean() >= 0.8
-
-
-@pytest.mark.parametrize("option", ["n_candidates", "k"])
-def test_options_that_make_no_sense_are_refused(option: str):
-    with pytest.raises(ValueError, match=f"{option} is 0: give 1 or more"):
-        Shapley(**{option: 0})

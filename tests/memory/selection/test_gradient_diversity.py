@@ -218,9 +218,3 @@ def test_memory_holds_only_what_was_offered_once_each_and_is_filled_first(
     assert set(numbers) <= set(range(n))
     assert max(numbers.values()) == 1
     assert -1 <= memory.extra(SIMILARITY).min() <= memory.extra(SIMILARITY).max() <= 1
-
-
-@pytest.mark.parametrize("option", ["n_references", "reference_size"])
-def test_options_that_make_no_sense_are_refused(option: str):
-    with pytest.raises(ValueError, match=f"{option} is 0: give 1 or more"):
-        GradientDiversity(**{option: 0})

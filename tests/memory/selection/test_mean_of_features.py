@@ -5,7 +5,6 @@ from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -217,8 +216,3 @@ def test_a_restored_selection_goes_on_as_the_saved_one():
         offer_all(*pair, points(40, seed=1), [(1, 1), (0, 1)] * 20, size=7)
     assert_same(other_memory.state_dict(), memory.state_dict())
     assert_same(other.state_dict(), selection.state_dict())
-
-
-def test_no_slots_for_a_class_are_refused():
-    with pytest.raises(ValueError, match="per_class is 0: give 1 or more"):
-        MeanOfFeatures(per_class=0)

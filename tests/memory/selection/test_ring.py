@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -171,9 +170,3 @@ def test_a_restored_ring_goes_on_as_the_saved_one():
         offer(*pair, [(1, 1), (0, 1)] * 5, start=15)
     assert_same(other_memory.state_dict(), memory.state_dict())
     assert_same(other.state_dict(), ring.state_dict())
-
-
-@pytest.mark.parametrize("per_class", [0, -1])
-def test_a_ring_of_no_samples_is_refused(per_class: int):
-    with pytest.raises(ValueError, match=f"a ring of {per_class} samples a class holds nothing: give 1 or more"):
-        Ring(per_class)

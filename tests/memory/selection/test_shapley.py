@@ -102,9 +102,3 @@ def test_memory_holds_only_what_was_offered_once_each_and_is_filled_first(
     numbers = Counter(memory.extra("number").tolist())
     assert set(numbers) <= set(range(n))
     assert max(numbers.values()) == 1
-
-
-@pytest.mark.parametrize("option", ["n_candidates", "k"])
-def test_options_that_make_no_sense_are_refused(option: str):
-    with pytest.raises(ValueError, match=f"{option} is 0: give 1 or more"):
-        Shapley(**{option: 0})

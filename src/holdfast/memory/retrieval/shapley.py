@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from pydantic import Field
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
@@ -27,14 +29,9 @@ class Shapley(Retrieval):
             its class, none could be in its way.
     """
 
-    n_candidates: int = 150
-    k: int = 3
+    n_candidates: Annotated[int, Field(ge=1)] = 150
+    k: Annotated[int, Field(ge=1)] = 3
     old_tasks_only: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("n_candidates", "k"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: give 1 or more")
 
     @property
     def replays_running_task(self) -> bool:

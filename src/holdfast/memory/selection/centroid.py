@@ -2,24 +2,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
-from holdfast.core.state import Count, check_tensor
-from holdfast.memory.selection._base import Key, Selection, check_keys, check_slots, keys_of, place, slots_by_key
+from holdfast.core.options import option
+from holdfast.core.state import Count, State, check_tensor
+from holdfast.memory.selection._base import Key, Selection, check_keys, keys_of, place
+from holdfast.memory.selection._members import ROUNDING, TIE, Array, Members, norms, one_of, squares
 from holdfast.memory.storage import Memory
 
 FEATURE, OWNER = "feature", "centroid"  # what is kept beside a sample
-ROUNDING = 1.001  # a length that exceeds another by this factor is the longer one, however both were worked out
-TIE = 1e-5  # numbers that differ by less than this part count as equal: rounding would decide between them
-Array = NDArray[Any]
+MOST_CENTROIDS = 64  # of a class, unless told otherwise: the time to find the nearest does not grow with the memory
 
 
 @dataclass(eq=False)
@@ -35,8 +34,13 @@ class Centroid(Selection):
     class gives up the farthest member of the centroid that exceeds its part most. Where every sample opens a centroid
     of its own, memory is therefore a uniform sample of the class (a reservoir).
 
-    `memory.rng` breaks every tie: of nearest centroids, of farthest members, of centroids that exceed their parts
-    equally, and of largest classes. The generator is used for a tie only, and is saved with the memory.
+    A class that has all the centroids it may have merges the two nearest when one more is opened. The merged centroid
+    is their mean, weighted by N_i, and has the members of both.
+
+    `memory.rng` breaks every tie: of nearest centroids, of nearest pairs, of farthest members, of centroids that exceed
+    their parts equally, and of largest classes. The generator is used for a tie only, and is saved with the memory.
+
+    The time of an update depends on the number of centroids of a class, and hardly on the number of slots.
 
     Args:
         epsilon: ε, in units of the features, or of the class's spread if `relative`.
@@ -44,18 +48,19 @@ class Centroid(Selection):
         fill_first: take every sample while its class is below its share. The draw alone leaves memory under-filled
             where centroids are many.
         relative: ε is a multiple of the class's running root-mean-square distance to its mean.
-        max_centroids: a class opens no more than so many, so that a stream without end needs no memory without end;
-            None for no bound. In a memory that counts bytes, theirs count, and there are no more of them than slots.
+        max_centroids: the most centroids of a class; without it, as many as the class has slots, and at most 64. A
+            memory that counts bytes has no more centroids than slots in any case, and counts theirs.
     """
 
-    derived: ClassVar[frozenset[str]] = frozenset({"_reach", "_changes"})
+    derived: ClassVar[frozenset[str]] = frozenset({"_members", "_n_slots", "_changes"})
     extras: ClassVar[frozenset[str]] = frozenset({FEATURE, OWNER})
 
-    epsilon: float = 8.0
-    per_class: int | None = None
+    epsilon: Annotated[float, Field(gt=0)] = 8.0
+    per_class: Annotated[int, Field(ge=1)] | None = None
     fill_first: bool = False
     relative: bool = False
-    max_centroids: int | None = 2048
+    # Runs that were stored before centroids merged had 2048.
+    max_centroids: Annotated[int, Field(ge=1)] | None = option(None, before=2048)
 
     # By task and class: centroids, in the first rows of (≥ k, d), and N, the samples that each has seen.
     centres: dict[Key, Tensor] = field(default_factory=dict, init=False)
@@ -64,18 +69,15 @@ class Centroid(Selection):
     seen: dict[Key, Count] = field(default_factory=dict, init=False)
     means: dict[Key, Tensor] = field(default_factory=dict, init=False)
     squares: dict[Key, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = field(default_factory=dict, init=False)
-    slots_by_key: dict[Key, list[int]] = field(default_factory=dict, init=False)
-    rearranged: Count = field(default_factory=int, init=False)  # of memory, when last seen
-    # No member of a centroid is farther from it than this; what comes from farther away is turned away by it alone.
-    _reach: dict[Key, dict[int, float]] = field(default_factory=dict, init=False)
-    _changes: int = field(default_factory=int, init=False)  # of memory not made here, when last seen
+    _members: dict[Key, list[Members]] = field(default_factory=dict, init=False)  # of each centroid
+    _n_slots: dict[Key, int] = field(default_factory=dict, init=False)
+    _changes: int | None = field(default=None, init=False)  # of memory not made here, when the members were indexed
 
-    def __post_init__(self) -> None:
-        if self.epsilon <= 0:
-            raise ValueError(f"epsilon is {self.epsilon}: give a distance above 0")
-        for name, value in (("per_class", self.per_class), ("max_centroids", self.max_centroids)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}: give 1 or more")
+    def load_state_dict(self, state: State) -> None:
+        """Restore; the slots of each class, which earlier versions saved, are found again from the memory."""
+        if isinstance(state, dict):
+            state = {name: value for name, value in state.items() if name not in ("slots_by_key", "rearranged")}
+        super().load_state_dict(state)
 
     def check(self, memory: Memory, model: Model) -> None:
         n_features = model.head.weight.shape[1]
@@ -98,10 +100,6 @@ class Centroid(Selection):
             raise ValueError("a class is in memory, but has no centroids")
         if not all(0 <= i < len(self.counts[key]) for key, i in zip(stored, owners, strict=True)):
             raise ValueError("a sample in memory belongs to a centroid that is not there")
-        if memory.rearranged == self.rearranged:
-            check_slots(self.slots_by_key, memory)
-            if set(self.slots_by_key) != keys:
-                raise ValueError("the saved slots are not those of the classes with centroids")
 
     def with_extras(self, batch: Batch, model: Model) -> Batch:
         """Beside each sample its features, by the model that has just learned it, and room for its centroid."""
@@ -113,55 +111,51 @@ class Centroid(Selection):
         return batch.extra[FEATURE][0].nbytes + 8
 
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
-        if memory.rearranged != self.rearranged:
-            self._look_again(memory)
-            self._bring_centroids_down(memory)
-        if (changes := memory.rearranged + memory.rewritten) != self._changes:
-            self._changes = changes
-            self._reach.clear()
+        if memory.rearranged + memory.rewritten != self._changes:
+            self._index(memory)
+            self._merge_down(memory)
         uniform = torch.rand(len(batch), generator=memory.rng, dtype=torch.float64).tolist()
         # On arrays as small as these NumPy is several times faster. On a CPU these are the columns themselves.
         features: Array = batch.extra[FEATURE].cpu().numpy()
         stored: Array = memory.column(FEATURE).cpu().numpy()
         owners: Array = memory.column(OWNER).cpu().numpy()
-        owner_by_row = np.zeros(len(batch), np.int64)
         sample_by_slot: dict[int, int] = {}
         n_filled, n_classes = len(memory), len(self.counts)
 
         for row, key in enumerate(keys_of(batch)):
             f = features[row]
             self.counts.setdefault(key, [])
+            self._members.setdefault(key, [])
+            self._n_slots.setdefault(key, 0)
             share = self.share(memory)
-            i, distance = self._assign(key, f, self._most_centroids(memory), memory.rng)
-            owner_by_row[row] = i
-            slots = self.slots_by_key.setdefault(key, [])
-            members = np.array(slots, np.int64)
-            members = members[owners.take(members) == i]
-            probability = self.counts[key][i] / self.seen[key] * (1 if len(members) else share)
-            drawn = uniform[row] < probability
-            if not drawn and not (self.fill_first and len(slots) < share):
+            i, distance = self._assign(key, f, self._most_centroids(memory), owners, memory.rng)
+            members = self._members[key][i]
+            p = self.counts[key][i] / self.seen[key]
+            drawn = uniform[row] < (p if len(members) else share * p)
+            is_full = self._n_slots[key] >= share
+            if not drawn and not (self.fill_first and not is_full):
                 continue
             slot: int | None
-            if len(slots) >= share and len(members):
-                slot = self._victim(key, i, f, distance, members, stored, memory.rng)
-            elif len(slots) >= share:  # the paper is silent on a centroid without a member
-                slot = self._surplus(key, stored, owners, memory.rng)
-            elif n_filled < memory.capacity:
-                slot, n_filled = n_filled, n_filled + 1
-                slots.append(slot)
-            else:  # a new class in a full memory: the largest gives a slot up
-                slot = self._taken_from_the_largest(stored, owners, memory.rng)
-                slots.append(slot)
-            if slot is not None:
-                sample_by_slot[slot] = row
-                stored[slot], owners[slot] = f, i
+            if is_full and len(members):
+                slot = self._victim(members, self.centres[key].numpy()[i], distance, stored, memory.rng)
+                if slot is None:
+                    continue
+            else:
+                if is_full:  # the paper is silent on a centroid without a member
+                    slot = self._given_up(key, stored, memory.rng)
+                elif n_filled < memory.capacity:
+                    slot, n_filled = n_filled, n_filled + 1
+                else:  # a new class in a full memory
+                    slot = self._given_up(self._largest(memory.rng), stored, memory.rng)
+                members.add(slot, distance)
+                self._n_slots[key] += 1
+            sample_by_slot[slot] = row
+            stored[slot], owners[slot] = f, i
 
-        owner = torch.from_numpy(owner_by_row).to(batch.y.device)
-        place(memory, batch.with_extra(**{OWNER: owner}), sample_by_slot)
+        self._place(memory, batch, sample_by_slot, owners)
         if len(self.counts) > n_classes:
             self._trim(memory)
-            self._bring_centroids_down(memory)
-            self._reach.clear()
+            self._merge_down(memory)
 
     def share(self, memory: Memory) -> int:
         """Slots of each class: m / |C|, or the fixed number."""
@@ -178,14 +172,13 @@ class Centroid(Selection):
         """m / |C|, at least one."""
         return max(1, memory.capacity // len(self.counts))
 
-    def _most_centroids(self, memory: Memory) -> int | None:
-        """How many centroids a class may have; None for no bound."""
-        if memory.max_bytes is None:
-            return self.max_centroids
-        return min(self._equal_part(memory), self.max_centroids or memory.capacity)
+    def _most_centroids(self, memory: Memory) -> int:
+        """How many centroids a class may have."""
+        most = self.max_centroids or min(self.share(memory), MOST_CENTROIDS)
+        return most if memory.max_bytes is None else min(most, self._equal_part(memory))
 
-    def _assign(self, key: Key, f: Array, most: int | None, rng: torch.Generator) -> tuple[int, float]:
-        """Find the centroid of a sample with features f (d,), moved for it, or opened if the class has not `most` yet.
+    def _assign(self, key: Key, f: Array, most: int, owners: Array, rng: torch.Generator) -> tuple[int, float]:
+        """Find the centroid of a sample with features f (d,), moved for it, or opened for it.
 
         Returns:
             The number of the centroid, and the distance of the sample from it.
@@ -194,30 +187,51 @@ class Centroid(Selection):
         self.seen[key] = self.seen.get(key, 0) + 1
         epsilon = self.epsilon * self._spread(key, f) if self.relative else self.epsilon
         if counts:
-            centres: Array = self.centres[key].numpy()
-            squares = _squares(centres[: len(counts)] - f)
-            smallest = squares.min()
-            if math.sqrt(smallest) <= epsilon or (most is not None and len(counts) >= most):
-                i = _one_of((squares <= (1 + TIE) ** 2 * smallest).nonzero()[0], rng)
-                distance, n = math.sqrt(squares[i]), counts[i] + 1
-                centres[i] = (counts[i] * centres[i] + f) / n
-                counts[i] = n
-                if i in (reach := self._reach.get(key, {})):
-                    reach[i] += distance / n  # as far as it has moved
-                return i, distance * (1 - 1 / n)
-        self._open(key, f, most)
-        return len(counts) - 1, 0.0
+            centres: Array = self.centres[key].numpy()[: len(counts)]
+            distances = squares(centres - f)
+            nearest = distances.min()
+            if math.sqrt(nearest) <= epsilon:
+                i = one_of((distances <= (1 + TIE) ** 2 * nearest).nonzero()[0].tolist(), rng)
+                self._join(key, i, f, 1)
+                return i, float(norms(f - centres[i]))
+        if len(counts) < most:
+            self._append(key, f, most)
+            return len(counts) - 1, 0.0
+        kept, gone = _nearest_pair(np.vstack([centres, f]), rng)
+        if gone == len(counts):  # the new centroid itself
+            self._join(key, kept, f, 1)
+            return kept, float(norms(f - centres[kept]))
+        self._merge(key, kept, gone, owners)
+        centres[gone], counts[gone] = f, 1
+        return gone, 0.0
 
-    def _open(self, key: Key, f: Array, most: int | None) -> None:
+    def _append(self, key: Key, f: Array, most: int) -> None:
+        """Give a class one more centroid, at f (d,)."""
         counts = self.counts[key]
         centres = self.centres.setdefault(key, torch.zeros(0, len(f)))
         if len(counts) == len(centres):  # twice the room, so that opening many costs little each
-            room = max(4, 2 * len(centres))
-            larger = torch.zeros(room if most is None else min(room, most), len(f))
+            larger = torch.zeros(min(max(4, 2 * len(centres)), most), len(f))
             larger[: len(centres)] = centres
             self.centres[key] = larger
         self.centres[key][len(counts)] = torch.from_numpy(f)
         counts.append(1)
+        self._members[key].append(Members())
+
+    def _join(self, key: Key, i: int, mean: Array, n: int) -> None:
+        """Let n samples with a `mean` (d,) join centroid i: it moves to the mean of all that it has seen then."""
+        counts, centre = self.counts[key], self.centres[key].numpy()[i]
+        before = centre.copy()
+        centre[:] = (counts[i] * centre + n * mean) / (counts[i] + n)
+        counts[i] += n
+        self._members[key][i].travel += float(norms(centre - before))
+
+    def _merge(self, key: Key, kept: int, gone: int, owners: Array) -> None:
+        """Let centroid `gone` join `kept` with its members; its own number is free then."""
+        members = self._members[key]
+        self._join(key, kept, self.centres[key].numpy()[gone], self.counts[key][gone])
+        members[kept].join(members[gone])
+        owners[members[gone].slots] = kept
+        members[gone] = Members()
 
     def _spread(self, key: Key, f: Array) -> float:
         """The class's root-mean-square distance to its mean, f included (Welford)."""
@@ -227,49 +241,53 @@ class Centroid(Selection):
         self.squares[key] = self.squares.get(key, 0.0) + float(step @ (f - mean))
         return float((self.squares[key] / self.seen[key]) ** 0.5)
 
-    def _surplus(self, key: Key, stored: Array, owners: Array, rng: torch.Generator) -> int:
-        """Find the slot that a class gives up: the farthest member of the centroid that exceeds its part most.
+    def _victim(
+        self, members: Members, centre: Array, distance: float, stored: Array, rng: torch.Generator
+    ) -> int | None:
+        """Find the slot of the member that is farthest from the centroid, and give it to a newcomer.
+
+        Args:
+            distance: of the newcomer from the centroid; the answer is None if the newcomer is the farthest.
+        """
+        if distance > ROUNDING * members.reach():
+            return None
+        farthest = members.farthest(centre, stored, distance, rng)
+        if farthest is None:
+            return None
+        members.replace(farthest, distance)
+        return int(members.slots[farthest])
+
+    def _given_up(self, key: Key, stored: Array, rng: torch.Generator) -> int:
+        """Take a slot from a class: the farthest member of the centroid that exceeds its part most.
 
         The part of centroid i is k N_i / Σ N_j of the k slots that the class has.
         """
-        slots = np.array(sorted(self.slots_by_key[key]))
+        n_members = np.array([len(members) for members in self._members[key]])
         n_seen = np.array(self.counts[key])
-        members = np.bincount(owners[slots], minlength=len(n_seen))
-        beyond = np.where(members > 0, members - len(slots) * (n_seen / n_seen.sum()), -np.inf)
-        i = _one_of((beyond >= beyond.max() - TIE).nonzero()[0], rng)
-        rivals = slots[owners[slots] == i]
-        distances = _norms(stored[rivals] - self.centres[key].numpy()[i])
-        self._reach.pop(key, None)  # the centroid may be left without a member, and with room for any
-        return int(rivals[_farthest(distances, rng)])
-
-    def _victim(
-        self, key: Key, i: int, f: Array, distance: float, members: Array, stored: Array, rng: torch.Generator
-    ) -> int | None:
-        """Find the slot of the member of centroid i that is farthest from it; None if that is the newcomer f itself.
-
-        Args:
-            distance: of the newcomer from its centroid.
-            members: (k,) slots of the centroid's members, at least one.
-        """
-        reach = self._reach.setdefault(key, {})
-        if distance > ROUNDING * reach.get(i, math.inf):
-            return None
-        members.sort()
-        centre: Array = self.centres[key].numpy()[i]
-        offsets = stored.take(members, axis=0)
-        offsets -= centre
-        distances = np.append(_norms(offsets), _norms(f - centre))
-        reach[i] = float(distances[:-1].max())
-        farthest = _farthest(distances, rng)
-        return int(members[farthest]) if farthest < len(members) else None
-
-    def _taken_from_the_largest(self, stored: Array, owners: Array, rng: torch.Generator) -> int:
-        most = max(map(len, self.slots_by_key.values()))
-        largest = [key for key, slots in self.slots_by_key.items() if len(slots) == most]
-        key = largest[_one_of(np.arange(len(largest)), rng)]
-        slot = self._surplus(key, stored, owners, rng)
-        self.slots_by_key[key].remove(slot)
+        beyond = np.where(n_members > 0, n_members - self._n_slots[key] * (n_seen / n_seen.sum()), -np.inf)
+        i = one_of((beyond >= beyond.max() - TIE).nonzero()[0].tolist(), rng)
+        members = self._members[key][i]
+        farthest = members.farthest(self.centres[key].numpy()[i], stored, None, rng)
+        assert farthest is not None  # no newcomer competes
+        slot = int(members.slots[farthest])
+        members.remove(farthest)
+        self._n_slots[key] -= 1
         return slot
+
+    def _largest(self, rng: torch.Generator) -> Key:
+        """Find the class that has most slots."""
+        most = max(self._n_slots.values())
+        return one_of([key for key in self.counts if self._n_slots[key] == most], rng)
+
+    def _place(self, memory: Memory, batch: Batch, sample_by_slot: dict[int, int], owners: Array) -> None:
+        """Put the chosen samples into memory, each with the centroid that it belongs to by now."""
+        column = memory.column(OWNER)
+        if column.device.type != "cpu":  # else `owners` is the column itself
+            column.copy_(torch.from_numpy(owners))
+        slots = list(sample_by_slot)
+        owner_by_row = torch.zeros(len(batch), dtype=torch.int64)
+        owner_by_row[[sample_by_slot[slot] for slot in slots]] = torch.from_numpy(owners[slots])
+        place(memory, batch.with_extra(**{OWNER: owner_by_row.to(batch.y.device)}), sample_by_slot)
 
     def _trim(self, memory: Memory) -> None:
         """Bring every class down to its share, which a new class has made smaller.
@@ -279,60 +297,61 @@ class Centroid(Selection):
         centroid to themselves.
         """
         share = self.share(memory)
+        stored = memory.column(FEATURE).cpu().numpy()
+        given_up: list[int] = []
         for key in self.counts:
-            while len(self.slots_by_key[key]) > share:
-                stored, owners = memory.column(FEATURE).cpu().numpy(), memory.column(OWNER).cpu().numpy()
-                memory.remove(self._surplus(key, stored, owners, memory.rng))
-                self._look_again(memory)
+            n_surplus = self._n_slots[key] - share
+            given_up.extend(self._given_up(key, stored, memory.rng) for _ in range(n_surplus))
+        if given_up:
+            memory.remove_all(given_up)
+            self._index(memory)
 
-    def _bring_centroids_down(self, memory: Memory) -> None:
-        """Leave every class no more centroids than it may have: those that have seen least join the nearest other.
-
-        Of several that have seen equally few, some at random join.
-        """
-        most = self._most_centroids(memory)
-        for key, centres in self.centres.items():
-            if most is None or len(centres) <= most:
+    def _merge_down(self, memory: Memory) -> None:
+        """Leave every class no more centroids than it may have, and no more room than for those."""
+        if not self.counts:
+            return
+        most, column = self._most_centroids(memory), memory.column(OWNER)
+        owners: Array = column.cpu().numpy()
+        for key, counts in self.counts.items():
+            if len(self.centres[key]) <= most:
                 continue
-            n = torch.tensor(self.counts[key])
-            if len(n) <= most:  # room for more that will not come
-                self.centres[key] = centres[:most].clone()
-                continue
-            shuffled = torch.randperm(len(n), generator=memory.rng)
-            kept = shuffled[n[shuffled].argsort(descending=True, stable=True)[:most]].sort().values
-            joined = torch.cdist(centres[: len(n)], centres[kept]).argmin(dim=1)
-            joined[kept] = torch.arange(most)  # also where two lie in one place
-            summed = torch.zeros(most, centres.shape[1], dtype=torch.float64)
-            summed.index_add_(0, joined, n[:, None] * centres[: len(n)].double())
-            n_joined = torch.zeros_like(n[:most]).index_add_(0, joined, n)
-            self.centres[key] = (summed / n_joined[:, None]).to(centres.dtype)
-            self.counts[key] = n_joined.tolist()
-            slots, owners = self.slots_by_key.get(key, []), memory.column(OWNER)
-            owners[slots] = joined.to(owners.device)[owners[slots]]
+            centres: Array = self.centres[key].numpy()
+            members = self._members[key]
+            while len(counts) > most:
+                kept, gone = _nearest_pair(centres[: len(counts)], memory.rng)
+                self._merge(key, kept, gone, owners)
+                centres[gone] = centres[len(counts) - 1]  # the last takes the number that is free
+                counts[gone], members[gone] = counts[-1], members[-1]
+                owners[members[gone].slots] = gone
+                del counts[-1], members[-1]
+            self.centres[key] = self.centres[key][:most].clone()
+        if column.device.type != "cpu":  # else `owners` is the column itself
+            column.copy_(torch.from_numpy(owners))
 
-    def _look_again(self, memory: Memory) -> None:
-        """Find the slots of each class after samples were moved."""
-        self.slots_by_key = {key: [] for key in self.counts} | slots_by_key(memory)
-        self.rearranged = memory.rearranged
-
-
-def _squares(rows: Array) -> Array:
-    """(…) the squared length of each row (…, d)."""
-    squares: Array = np.vecdot(rows, rows)
-    return squares
-
-
-def _norms(rows: Array) -> Array:
-    """(…) the length of each row (…, d)."""
-    norms: Array = np.sqrt(_squares(rows))
-    return norms
+    def _index(self, memory: Memory) -> None:
+        """Find the members of each centroid, after samples were moved or their features taken anew."""
+        self._members = {key: [Members() for _ in counts] for key, counts in self.counts.items()}
+        self._n_slots = dict.fromkeys(self.counts, 0)
+        self._changes = memory.rearranged + memory.rewritten
+        if not len(memory):
+            return
+        columns = torch.stack([memory.task, memory.y, memory.extra(OWNER)]).cpu().numpy()
+        slots = np.lexsort(columns[::-1])
+        columns = columns[:, slots]
+        begins = (columns[:, 1:] != columns[:, :-1]).any(axis=0).nonzero()[0] + 1
+        for own, (task, y, i) in zip(np.split(slots, begins), columns[:, [0, *begins]].T.tolist(), strict=True):
+            self._members[task, y][i] = Members(own)
+            self._n_slots[task, y] += len(own)
 
 
-def _one_of(candidates: Array, rng: torch.Generator) -> int:
-    """Draw one of the numbers (k,); a single one needs no draw."""
-    return int(candidates[0 if len(candidates) == 1 else int(torch.randint(len(candidates), (), generator=rng))])
-
-
-def _farthest(distances: Array, rng: torch.Generator) -> int:
-    """Find the place of the largest distance; draw among those that are equal up to rounding."""
-    return _one_of((distances >= (1 - TIE) * distances.max()).nonzero()[0], rng)
+def _nearest_pair(rows: Array, rng: torch.Generator) -> tuple[int, int]:
+    """Find the two rows of (n, d) that are nearest to each other, the first of them first."""
+    offsets = rows.astype(np.float64)
+    offsets -= offsets.mean(axis=0)
+    lengths = squares(offsets)
+    between = lengths[:, None] + lengths - 2 * offsets @ offsets.T
+    between[np.tri(len(rows), dtype=bool)] = np.inf  # each pair once
+    rounding = 1e-12 * lengths.max()
+    nearest = (between <= (1 + TIE) ** 2 * between.min() + rounding).ravel().nonzero()[0]
+    kept, gone = divmod(one_of(nearest.tolist(), rng), len(rows))
+    return kept, gone

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
@@ -35,13 +36,8 @@ class GradientDiversity(Selection):
 
     extras: ClassVar[frozenset[str]] = frozenset({SIMILARITY})
 
-    n_references: int = 10
-    reference_size: int = 10
-
-    def __post_init__(self) -> None:
-        for name in ("n_references", "reference_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: give 1 or more")
+    n_references: Annotated[int, Field(ge=1)] = 10
+    reference_size: Annotated[int, Field(ge=1)] = 10
 
     def check(self, memory: Memory, model: Model) -> None:
         if bool((memory.require_extra(SIMILARITY, torch.float32, ()).abs() > 1).any()):

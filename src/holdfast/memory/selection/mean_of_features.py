@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -32,17 +33,13 @@ class MeanOfFeatures(Selection):
 
     extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
 
-    per_class: int | None = None
+    per_class: Annotated[int, Field(ge=1)] | None = None
 
     # By task and class: samples seen, and the mean of their un-normalised features.
     seen: dict[Key, Count] = field(default_factory=dict, init=False)
     means: dict[Key, Tensor] = field(default_factory=dict, init=False)
     slots_by_key: dict[Key, list[int]] = field(default_factory=dict, init=False)
     rearranged: Count = field(default_factory=int, init=False)  # of memory, when last seen
-
-    def __post_init__(self) -> None:
-        if self.per_class is not None and self.per_class < 1:
-            raise ValueError(f"per_class is {self.per_class}: give 1 or more")
 
     def check(self, memory: Memory, model: Model) -> None:
         check_keys(self.seen, model)

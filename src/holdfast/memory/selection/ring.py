@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
 
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
@@ -18,13 +21,9 @@ class Ring(Selection):
     first, from the class that has most.
     """
 
-    per_class: int | None = None
+    per_class: Annotated[int, Field(ge=1)] | None = None
     slots_by_key: dict[Key, list[int]] = field(default_factory=dict, init=False)  # oldest first
     rearranged: Count = field(default_factory=int, init=False)  # of memory, when last seen
-
-    def __post_init__(self) -> None:
-        if self.per_class is not None and self.per_class < 1:
-            raise ValueError(f"a ring of {self.per_class} samples a class holds nothing: give 1 or more")
 
     def check(self, memory: Memory, model: Model) -> None:
         check_keys(self.slots_by_key, model)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
@@ -28,13 +30,8 @@ class Shapley(Selection):
         k: K, the neighbours that classify.
     """
 
-    n_candidates: int = 150
-    k: int = 3
-
-    def __post_init__(self) -> None:
-        for name in ("n_candidates", "k"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: give 1 or more")
+    n_candidates: Annotated[int, Field(ge=1)] = 150
+    k: Annotated[int, Field(ge=1)] = 3
 
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
         n_free = memory.capacity - len(memory)

@@ -1,0 +1,123 @@
+"""Names of parts, and the classes behind them: a file of the package, or a class of another package."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from torch import nn
+
+from holdfast.memory.retrieval._base import Retrieval
+from holdfast.memory.selection._base import Selection
+from holdfast.methods._base import Method
+from holdfast.streams._base import Stream
+
+Kind = Literal["methods", "selections", "retrievals", "streams", "backbones"]
+FOLDERS: dict[Kind, str] = {
+    "methods": "holdfast.methods",
+    "selections": "holdfast.memory.selection",
+    "retrievals": "holdfast.memory.retrieval",
+    "streams": "holdfast.streams",
+    "backbones": "holdfast.backbones",
+}
+BASES: dict[Kind, type] = {
+    "methods": Method,
+    "selections": Selection,
+    "retrievals": Retrieval,
+    "streams": Stream,
+    "backbones": nn.Module,
+}
+
+
+class Unknown(ValueError):
+    """A name or an option that does not exist; the message suggests the nearest."""
+
+
+def names(kind: Kind) -> list[str]:
+    """Return the names of everything of a kind: its files."""
+    return list(_files(FOLDERS[kind]))
+
+
+@cache
+def _files(folder: str) -> tuple[str, ...]:
+    path = importlib.import_module(folder).__path__
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(path) if module.name[0] != "_"))
+
+
+def find(kind: Kind, name: str) -> type[Any]:
+    """Return the class that the file `name` holds, or that another package has as 'package.module:Class'."""
+    if ":" in name:
+        return foreign_class(name, BASES[kind], among=f"the {kind}")
+    check_name(name, names(kind), among=kind)
+    return _own(kind, name)
+
+
+@cache
+def _own(kind: Kind, name: str) -> type[Any]:
+    return public_class(importlib.import_module(f"{FOLDERS[kind]}.{name}"))
+
+
+def foreign_class(name: str, base: type, *, among: str) -> type[Any]:
+    """Import the class of another package given as 'package.module:Class', which has to be derived from `base`."""
+    module_name, _, class_name = name.partition(":")
+    try:
+        found = getattr(_foreign(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise Unknown(f"no '{name}' to import: {error}") from error
+    if not isinstance(found, type):
+        raise Unknown(f"'{name}' is not a class: name one as package.module:Class")
+    if not issubclass(found, base):
+        raise Unknown(f"'{name}' is not of {among}: derive it from {base.__name__}")
+    return found
+
+
+def public_class(module: ModuleType, base: type = object) -> type[Any]:
+    """Return the one public class of a module that is derived from `base`."""
+    (found,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__ and value.__name__[0] != "_"
+        if issubclass(value, base)
+    )
+    return found
+
+
+last_places: list[str] = []  # folders where code of other packages is looked for when it is nowhere else
+
+
+def _foreign(name: str) -> ModuleType:
+    """Import a module of another package. Only names that a user gave may come here, none that a file holds.
+
+    The last place that it comes from stays on the path, behind all others: its own later imports and processes that
+    are started from this one need it.
+    """
+    added = [place for place in last_places if place not in sys.path]
+    sys.path += added
+    module = None
+    try:
+        module = importlib.import_module(name)
+    finally:
+        for place in added:
+            if module is None or not _comes_from(module, place):
+                sys.path.remove(place)
+    return module
+
+
+def _comes_from(module: ModuleType, place: str) -> bool:
+    files = [module.__file__] if getattr(module, "__file__", None) else list(getattr(module, "__path__", []))
+    return any(file is not None and Path(file).is_relative_to(place) for file in files)
+
+
+def check_name(name: str, known: list[str], *, among: str) -> None:
+    """Raise if `name` is not `known`, with the nearest that is."""
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    advice = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}"
+    raise Unknown(f"no '{name}' in {among}: {advice}")

@@ -66,8 +66,8 @@ def page_sentences(page: str) -> Iterator[str]:
 
 
 def docstring_sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of a docstring, without equations and examples."""
-    lines = [line for line in text.splitlines() if not re.match(r" {4,}.*[=Σ∈]|\s+(?:>>>|\.\.\. )", line)]
+    """Yield the sentences of a docstring, without equations, tables and examples."""
+    lines = [line for line in text.splitlines() if not re.match(r" {4,}.*[=Σ∈]|\s+(?:>>>|\.\.\. )|\s*\|", line)]
     text = re.sub(r"`[^`]*`", "code", "\n".join(lines))
     yield from _sentences(text, r"\n\s*\n|\n(?= {4}\w+(?:, \w+)*: )|\n(?=\s*[-*] )")
 

@@ -39,7 +39,7 @@ class Adwin(Detector):
     """Adaptive windowing: the longest window whose older and newer part have the same mean.
 
     Bifet and Gavaldà, "Learning from Time-Changing Data with Adaptive Windowing", SIAM SDM 2007. The window is kept in
-    buckets of 2^i numbers, at most `MAX_BUCKETS` of a size, so memory and time grow with the logarithm of its length.
+    buckets of 2^i numbers, at most `MAX_BUCKETS` of a size. Memory and time grow with the logarithm of its length.
     Older and newer part of n_0 and n_1 numbers differ if
 
         |μ_0 - μ_1| > √(2 / m · σ² · ln(2 ln n / δ)) + 2 / (3 m) · ln(2 ln n / δ),    1 / m = 1 / n_0 + 1 / n_1

@@ -117,7 +117,7 @@ class Networks(Stateful):
         return layers
 
     def _pass(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What each layer makes of x (K, n, n_inputs)."""
+        """Return the output of each layer for x (K, n, n_inputs)."""
         one, bias_one, two, bias_two, three, bias_three = self._layers()
         first = torch.baddbmm(bias_one, x, one).relu_()
         second = torch.baddbmm(bias_two, first, two).relu_()

@@ -4,14 +4,14 @@
     python benchmarks/memory.py --without mer --old-tasks 16 --warm-steps 8 --recipe split_cifar100
 
 Every row of a recipe learns made-up samples of the recipe's shape, here until its memory is full. Then, in megabytes,
-what `holdfast.experiments.footprint` counts; a run leaves the same with its result. Prints a table in Markdown.
+what `holdfast.experiments.probes.footprint` counts; a run leaves the same with its result. Prints a table in Markdown.
 """
 
 from __future__ import annotations
 
 import torch
-from holdfast.experiments.footprint import footprint
 
+from holdfast.experiments.probes.footprint import footprint
 from holdfast.experiments.tables import markdown
 from holdfast.methods._base import ReplayMethod
 from methods import BATCH, parser_of, warm_learners

@@ -19,6 +19,7 @@ from holdfast.cli import paper, remake, report, sweep
 from holdfast.cli.options import (
     FAILURES,
     Changes,
+    Columns,
     ContinueAnyway,
     Data,
     Device,
@@ -26,6 +27,8 @@ from holdfast.cli.options import (
     Fresh,
     Json,
     Keep,
+    Logs,
+    Measures,
     Methods,
     NTasks,
     OutFolder,
@@ -36,6 +39,7 @@ from holdfast.cli.options import (
     Threads,
     all_changes,
     all_experiments,
+    all_probes,
     as_document,
     err,
     out,
@@ -47,11 +51,12 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.progress import run_all
 from holdfast.experiments.equivalent import read_equivalences
+from holdfast.experiments.probing import find_probe, probe_names
 from holdfast.experiments.protocol import by_protocol
 from holdfast.experiments.recipes import load_recipe, recipe_names
 from holdfast.experiments.results import Result, ResultStore, read_result
 from holdfast.experiments.run import How
-from holdfast.experiments.tables import compared, comparison, drift_rows, matrix_rows
+from holdfast.experiments.tables import compared, comparison, drift_rows, matrix_rows, parse_columns
 from holdfast.parts import FOLDERS, Kind, Unknown, check_name, find, names
 
 app = typer.Typer(
@@ -84,6 +89,8 @@ def run_command(
     fresh: Fresh = False,
     continue_anyway: ContinueAnyway = False,
     record: Keep = False,
+    probe: Measures = None,
+    log: Logs = None,
     as_json: Json = False,
 ) -> None:
     """Learn one stream with one method; a run that was killed goes on where it was."""
@@ -95,6 +102,7 @@ def run_command(
         device=device,
         checkpoint_seconds=checkpoint_every,
         record=record,
+        probes=all_probes(probe, log),
         continue_anyway=continue_anyway,
     )
     (result,) = run_all([experiment], store, fresh=fresh, quiet=as_json, **how)
@@ -122,6 +130,9 @@ def compare(
     fresh: Fresh = False,
     continue_anyway: ContinueAnyway = False,
     record: Keep = False,
+    probe: Measures = None,
+    log: Logs = None,
+    columns: Columns = "",
     as_json: Json = False,
 ) -> None:
     """Learn one stream with several methods and seeds, and print a table."""
@@ -135,25 +146,30 @@ def compare(
         device=device,
         checkpoint_seconds=checkpoint_every,
         record=record,
+        probes=all_probes(probe, log),
         continue_anyway=continue_anyway,
     )
     results = run_all(experiments, store, fresh=fresh, quiet=as_json, **how)
     if as_json:
         print_json([as_document(result, store.folder(result.experiment)) for result in results])
         return
-    print_comparison(results, out_folder)
+    print_comparison(results, out_folder, columns)
     out.print(f"written to {out_folder / loaded.name}")
 
 
 @app.command("list")
 def list_command(
-    kind: Annotated[str, typer.Argument(help="methods, streams, selections, retrievals, backbones or recipes.")],
+    kind: Annotated[
+        str, typer.Argument(help="methods, streams, selections, retrievals, backbones, probes or recipes.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Say what there is."""
-    check_name(kind, [*FOLDERS, "recipes"], among="what can be listed")
+    check_name(kind, [*FOLDERS, "probes", "recipes"], among="what can be listed")
     if kind == "recipes":
         found = {name: ", ".join(load_recipe(name).rows) for name in recipe_names()}
+    elif kind == "probes":
+        found = {name: _first_sentence(find_probe(name)) for name in probe_names()}
     else:
         known = cast(Kind, kind)
         found = {name: _first_sentence(find(known, name)) for name in names(known)}
@@ -171,6 +187,7 @@ def show(
     path: Annotated[Path, typer.Argument(help="A run's folder, or a folder of many.")] = Path("runs"),
     as_json: Json = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
+    columns: Columns = "",
 ) -> None:
     """Print stored results: a table of many, or everything about one."""
     if not path.exists():
@@ -181,15 +198,16 @@ def show(
         return
     if not results:
         raise FileNotFoundError(f"no finished run in {path}: 'holdfast run' makes one")
-    if len(results) == 1 and not as_markdown:
+    if len(results) == 1 and not as_markdown and not columns:
         _show_one(results[0])
         return
     if not as_markdown:
-        print_comparison(results, path)
+        print_comparison(results, path, columns)
         return
     same = read_equivalences([path])
+    chosen = parse_columns(columns) if columns else []
     for protocol, group in by_protocol(results).items():
-        out.print(f"{compared(protocol.heading, group, same)}\n")
+        out.print(f"{compared(protocol.heading, group, same, chosen)}\n")
 
 
 @app.callback(invoke_without_command=True)

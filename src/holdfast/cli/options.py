@@ -19,13 +19,15 @@ from holdfast.cli.printing import console
 from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.experiments.equivalent import read_equivalences
 from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.probing import make_probe, parse_logs, parse_probes
 from holdfast.experiments.protocol import by_protocol
 from holdfast.experiments.recipes import Recipe, Size, load_recipe, parse_changes
 from holdfast.experiments.results import Refused, Result
 from holdfast.experiments.run import Interrupted
-from holdfast.experiments.tables import code_notes, comparison, unlike
+from holdfast.experiments.tables import code_notes, comparison, parse_columns, unlike
 from holdfast.methods._base import Diverged
 from holdfast.parts import Unknown
+from holdfast.settings import Part
 
 # What a command answers with a sentence instead of a traceback.
 FAILURES = (OSError, ValueError, Refused, CorruptCheckpoint, Diverged, MemoryError)
@@ -53,6 +55,15 @@ ContinueAnyway = Annotated[
     bool, typer.Option("--continue-anyway", help="Go on from checkpoints of other code; the result says so.")
 ]
 Keep = Annotated[bool, typer.Option("--record", help="Keep features and memory, which a report then shows.")]
+Measures = Annotated[
+    list[str] | None,
+    typer.Option("--probe", metavar="NAME[.OPTION=VALUE]", help="Measure more, as curve.every=10 or my_module:Mine."),
+]
+Logs = Annotated[
+    list[str] | None,
+    typer.Option("--log", metavar="LOGGER[:PLACE]", help="Log to tensorboard:DIR, mlflow:URI or wandb[:PROJECT]."),
+]
+Columns = Annotated[str, typer.Option("--columns", help="Of the table, as A_T,A_AUC,seconds.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
@@ -69,6 +80,14 @@ def all_changes(texts: list[str] | None, tasks: str | None, n_tasks: int | None)
     if n_tasks is not None:
         changes["stream.n_tasks"] = n_tasks
     return changes
+
+
+def all_probes(texts: list[str] | None, logs: list[str] | None) -> tuple[Part, ...]:
+    """The probes that --probe and --log ask for, all of which can be made."""
+    probes = (*parse_probes(texts or []), *parse_logs(logs or []))
+    for part in probes:
+        make_probe(part)
+    return probes
 
 
 def all_experiments(
@@ -115,15 +134,17 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def print_comparison(results: list[Result], folder: Path) -> None:
+def print_comparison(results: list[Result], folder: Path, columns: str = "") -> None:
     """A table for each protocol, and below it what differs between its rows and the code of their runs.
 
     Args:
         folder: of the results, which may say what code is equivalent.
+        columns: of the tables, with commas between; by default the usual ones.
     """
     same = read_equivalences([folder])
+    chosen = parse_columns(columns) if columns else []
     for protocol, group in by_protocol(results).items():
-        out.print(text_table(protocol.heading, *comparison(group, same)))
+        out.print(text_table(protocol.heading, *comparison(group, same, chosen)))
         for line in [*unlike(group), *code_notes(group, same)]:
             out.print(f"  {line}")
         out.print()

@@ -11,12 +11,15 @@ from holdfast.cli.options import (
     AllMethods,
     AllSeeds,
     Changes,
+    Columns,
     ContinueAnyway,
     Data,
     Device,
     Every,
     Json,
     Keep,
+    Logs,
+    Measures,
     NTasks,
     OutFolder,
     RecipeName,
@@ -24,6 +27,7 @@ from holdfast.cli.options import (
     Subset,
     all_changes,
     all_experiments,
+    all_probes,
     as_document,
     err,
     out,
@@ -57,6 +61,9 @@ def sweep_command(
     checkpoint_every: Every = 60,
     continue_anyway: ContinueAnyway = False,
     record: Keep = False,
+    probe: Measures = None,
+    log: Logs = None,
+    columns: Columns = "",
     as_json: Json = False,
 ) -> None:
     """Learn one stream with all rows and seeds of a recipe at once, and print a table; started again, it goes on."""
@@ -70,6 +77,7 @@ def sweep_command(
         device=device,
         checkpoint_seconds=checkpoint_every,
         record=record,
+        probes=all_probes(probe, log),
         continue_anyway=continue_anyway,
     )
     report = run_at_once(experiments, store, workers=workers, ray=ray, quiet=as_json, **how)
@@ -79,7 +87,7 @@ def sweep_command(
         print_json({"results": results, "failed": failed})
     else:
         if report.results:
-            print_comparison(report.results, out_folder)
+            print_comparison(report.results, out_folder, columns)
         out.print(f"written to {out_folder / loaded.name}")
     if report.failures:
         err.print(f"{len(report.failures)} of {len(report.results) + len(report.failures)} runs failed:")

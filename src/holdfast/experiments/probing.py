@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import holdfast.experiments.probes as folder
+from holdfast.core.batch import Batch
 from holdfast.core.state import State, Stateful
-from holdfast.experiments.probes._base import Plan, Probe
+from holdfast.experiments.probes._base import Moment, Plan, Probe
 from holdfast.experiments.probes._logger import Logger
 from holdfast.experiments.probes.record import RECORD
 from holdfast.experiments.results import Result
+from holdfast.learner import Learner
 from holdfast.parts import Unknown, check_name, foreign_class, public_class
 from holdfast.settings import Part, checked_options
+from holdfast.streams._base import Task
 
 RECORDING = "record"  # the probe that --record asks for
+EVERY_RUN = ("timing", "accuracy", "drift", "footprint")  # has them without being asked
 OWN_KEY = frozenset({"cost"})  # probes of every run whose parts stand among those of others
 
 
@@ -82,7 +86,7 @@ def parse_logs(texts: Sequence[str]) -> tuple[Part, ...]:
     for text in texts:
         name, separator, to = text.partition(":")
         check_name(name, loggers, among="the loggers")
-        if not to and (separator or find_probe(name)().to == ""):
+        if not to and (separator or find_probe(name).needs_place):
             raise Unknown(f"'{text}' does not say where the log goes: write {name}:{find_probe(name).place}")
         parts.append(Part(name=name, options={"to": to} if to else {}))
     return tuple(parts)
@@ -99,6 +103,8 @@ def lacking(result: Result, folder: Path, wanted: Sequence[Part]) -> list[str]:
 
 
 def _has(result: Result, folder: Path, part: Part) -> bool:
+    if part.name in EVERY_RUN:
+        return True
     if part.name == RECORDING:
         return (folder / RECORD).exists()
     found = result.probes.get(part.name)
@@ -137,7 +143,8 @@ class Probes(Stateful):
 
     def __init__(self, always: dict[str, Probe], wanted: Sequence[Part] = ()) -> None:
         self.always = always
-        self.by_name = always | {part.name: make_probe(part) for part in wanted if part.name not in always}
+        asked = {part.name: make_probe(part) for part in wanted if part.name not in always}
+        self.by_name = _in_order(always | asked)
 
         self.around: list[Probe] = []  # that look while the learner learns
 
@@ -147,6 +154,7 @@ class Probes(Stateful):
     def begin(self, plan: Plan) -> None:
         """Let all of them take up the run."""
         self.around = [each for each in self if type(each).during_step is not Probe.during_step]
+        self.plan = plan
         for probe in self:
             probe.begin(plan)
 
@@ -157,6 +165,23 @@ class Probes(Stateful):
             for probe in self.around:
                 stack.enter_context(probe.during_step(step))
             yield
+
+    def before_step(self, learner: Learner, batch: Batch) -> None:
+        """Let all of them look before a batch is learned."""
+        for probe in self:
+            probe.before_step(learner, batch)
+
+    def after_step(self, learner: Learner, moment: Moment) -> None:
+        """Let all of them look after a batch was learned."""
+        self.plan.news.clear()
+        for probe in self:
+            probe.after_step(learner, moment)
+
+    def after_task(self, learner: Learner, tests: Sequence[Task]) -> None:
+        """Let all of them look after a task."""
+        self.plan.news.clear()
+        for probe in self:
+            probe.after_task(learner, tests)
 
     def results(self) -> dict[str, Any]:
         """Return the fields of a result that the probes of every run fill, and in `probes` the parts of the others."""
@@ -215,5 +240,10 @@ class Probes(Stateful):
         for name, probe in probes.items():
             if name in state:
                 probe.load_state_dict(state[name]["state"])
-        self.by_name = probes
+        self.by_name = _in_order(probes)
         return told
+
+
+def _in_order(probes: dict[str, Probe]) -> dict[str, Probe]:
+    """Return the same with loggers last, which send what the others have measured."""
+    return dict(sorted(probes.items(), key=lambda item: isinstance(item[1], Logger)))

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from holdfast.core.atomic import replacing
 from holdfast.core.fingerprint import Fingerprint
 from holdfast.experiments import metrics
 from holdfast.experiments.code import Continued
 from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.measured import check_parts, metrics_of
 from holdfast.experiments.probes.footprint import Footprint
 
 
@@ -55,6 +56,12 @@ class Result(BaseModel):
     code: Fingerprint | None = None
     continued_across: list[Continued] = Field(default_factory=list)
 
+    @field_validator("probes")
+    @classmethod
+    def _parts_are_of_their_probes(cls, parts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        check_parts(parts)
+        return parts
+
     @property
     def matrix(self) -> metrics.Matrix:
         return np.array(self.accuracies, dtype=np.float64)
@@ -79,7 +86,7 @@ class Result(BaseModel):
 
     @property
     def metrics(self) -> dict[str, float]:
-        return metrics.summary(self.matrix)
+        return metrics.summary(self.matrix) | metrics_of(self.probes)
 
 
 class Refused(RuntimeError):

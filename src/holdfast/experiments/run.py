@@ -158,7 +158,7 @@ def run(
         with ExitStack() as at_end:
             for probe in state.probes:
                 at_end.callback(probe.close)
-            state.probes.begin(Plan(experiment, stream, folder, state.n_steps, state.probes.by_name))
+            state.probes.begin(Plan(experiment, stream, folder, state.n_steps))
             if watcher:
                 watcher.begin(facts(experiment, stream, state.learner), _moment(state, len(stream), 0.0))
             _learn(state, experiment, stream, checkpoint, checkpoint_seconds, watcher, stop)
@@ -254,16 +254,14 @@ def _learn(
             with timing.learning():
                 batch = task.batch(state.step, size=size, seed=experiment.seed)
             with state.probing():
-                for probe in state.probes:
-                    probe.before_step(learner, batch)
+                state.probes.before_step(learner, batch)
             with timing.learning(), state.probes.during_step(state.n_steps):
                 loss = learner.observe(batch.x, batch.y, batch.task if knows_task else None)
             state.step += 1
             state.n_steps += 1
             moment = _moment(state, len(stream), loss)
             with state.probing():
-                for probe in state.probes:
-                    probe.after_step(learner, moment)
+                state.probes.after_step(learner, moment)
             if watcher:
                 watcher.step(moment)
             save_if_due()
@@ -272,8 +270,7 @@ def _learn(
                 learner.end_task()
         tests = stream.tests(state.task + 1)
         with state.probing():
-            for probe in state.probes:
-                probe.after_task(learner, tests)
+            state.probes.after_task(learner, tests)
         state.task, state.step = state.task + 1, 0
         save_if_due()
 

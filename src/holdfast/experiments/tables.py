@@ -10,6 +10,7 @@ from holdfast.experiments.differences import between_rows, stated
 from holdfast.experiments.equivalent import MARK, NONE_KNOWN, Equivalences, code_marks
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import Result
+from holdfast.parts import check_name
 
 COLUMNS = {
     "A_T (%)": ("average_accuracy", 100, 2),
@@ -18,32 +19,63 @@ COLUMNS = {
     "learned (%)": ("learning_accuracy", 100, 2),
 }
 
+OF_PROBES = {  # shown where a run has measured them
+    "A_AUC (%)": ("area_under_accuracy", 100, 2),
+    "AAA (%)": ("average_anytime_accuracy", 100, 2),
+    "min-ACC (%)": ("minimum_accuracy", 100, 2),
+    "WC-ACC (%)": ("worst_case_accuracy", 100, 2),
+    "prequential (%)": ("prequential_accuracy", 100, 2),
+}
+OTHERS = {  # shown where they are asked for
+    "by class (%)": ("prequential_class_accuracy", 100, 2),
+    "seconds": ("seconds", 1, 1),
+    "ms/step": ("milliseconds_per_step", 1, 2),
+    "MB": ("megabytes", 1, 2),
+}
+ALL_COLUMNS = COLUMNS | OF_PROBES | OTHERS
+
 Rows = tuple[list[str], list[list[str]]]  # a header and lines
 
 
+def parse_columns(text: str) -> list[str]:
+    """Return the columns written by their short names with commas between, as in 'A_T,A_AUC,seconds'.
+
+    Example:
+        >>> parse_columns("A_T,ms/step")
+        ['A_T (%)', 'ms/step']
+    """
+    by_name = {column.removesuffix(" (%)"): column for column in ALL_COLUMNS}
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        check_name(name, list(by_name), among="the columns of a table")
+    return [by_name[name] for name in names]
+
+
 def measured(result: Result, column: str) -> float | None:
-    """Return the value of a result in a column of COLUMNS, in its unit; None if the run lacks it."""
-    metric, scale, _ = COLUMNS[column]
-    found = result.metrics.get(metric)
+    """Return the number in a column of ALL_COLUMNS, in its unit; None if the run lacks it."""
+    metric, scale, _ = ALL_COLUMNS[column]
+    found = result.metrics[metric] if metric in result.metrics else getattr(result, metric, None)
     return None if found is None else scale * found
 
 
-def comparison(results: list[Result], same: Equivalences = NONE_KNOWN) -> Rows:
-    """A line for each row of the benchmark: mean and, over several seeds, population standard deviation.
+def comparison(results: list[Result], same: Equivalences = NONE_KNOWN, columns: Sequence[str] = ()) -> Rows:
+    """Return a line for each row of the benchmark: mean and, over several seeds, population standard deviation.
 
     A row whose runs are of different code, but for what is the `same`, is marked; `code_notes` says which differ.
+
+    Args:
+        columns: of ALL_COLUMNS; by default those of every run, and those of probes where a run has measured them.
     """
-    header = ["method", *COLUMNS, "seconds", "seeds"]
+    if not columns:
+        extra = [name for name, (metric, *_) in OF_PROBES.items() if any(metric in r.metrics for r in results)]
+        columns = [*COLUMNS, *extra, "seconds"]
     lines = []
     rows = grouped(results)
     marked, _ = code_marks(rows, same)
     for label, group in rows:
-        cells = [
-            mean_and_spread([r.metrics.get(m) for r in group], scale, digits) for m, scale, digits in COLUMNS.values()
-        ]
-        name = f"{label} {MARK}" if label in marked else label
-        lines.append([name, *cells, mean_and_spread([r.seconds for r in group], 1, 1), str(len(group))])
-    return header, lines
+        cells = [mean_and_spread([measured(r, column) for r in group], 1, ALL_COLUMNS[column][2]) for column in columns]
+        lines.append([f"{label} {MARK}" if label in marked else label, *cells, str(len(group))])
+    return ["method", *columns, "seeds"], lines
 
 
 def grouped(results: list[Result]) -> list[tuple[str, list[Result]]]:
@@ -88,10 +120,10 @@ def markdown(rows: Rows, alignment: str = "") -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
 
-def compared(heading: str, results: list[Result], same: Equivalences = NONE_KNOWN) -> str:
+def compared(heading: str, results: list[Result], same: Equivalences = NONE_KNOWN, columns: Sequence[str] = ()) -> str:
     """The comparison in Markdown, under a heading, with what differs between its rows and their code below."""
     below = "\n".join(f"- {line}" for line in [*unlike(results), *code_notes(results, same)])
-    return "\n\n".join(part for part in (f"**{heading}**", markdown(comparison(results, same)), below) if part)
+    return "\n\n".join(part for part in (f"**{heading}**", markdown(comparison(results, same, columns)), below) if part)
 
 
 def matrix_rows(result: Result) -> Rows:

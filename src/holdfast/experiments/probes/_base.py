@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -41,14 +41,14 @@ class Plan:
     Attributes:
         folder: of the run's files.
         step: batches that were learned before this process began; more than 0 if the run was killed and continued.
-        probes: all probes of the run by name. Those before a probe have looked already when the probe is asked.
+        news: by name, what probes have measured at the moment that they look at just now.
     """
 
     experiment: Experiment
     stream: Stream
     folder: Path
     step: int
-    probes: Mapping[str, Probe]
+    news: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -112,9 +112,10 @@ class Probe(Stateful):
     def close(self) -> None:
         """Let go of files: called when the run ends or is stopped."""
 
-    def latest(self) -> dict[str, float]:
-        """Return the newest numbers by name, for loggers."""
-        return {}
+    def publish(self, numbers: Mapping[str, float]) -> None:
+        """Let loggers send numbers by name, which were measured just now."""
+        if hasattr(self, "plan"):
+            self.plan.news.update(numbers)
 
     def result(self) -> dict[str, Any]:
         """Return the part of the result, as JSON can hold it."""

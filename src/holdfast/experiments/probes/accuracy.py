@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from holdfast.core.classes import predicts_by_task
 from holdfast.core.model import PREDICT_SIZE
 from holdfast.experiments.probes._base import Probe
 from holdfast.learner import Learner
-from holdfast.streams._base import Stream, Task
+from holdfast.streams._base import Samples, Stream, Task
 
 
 @dataclass(kw_only=True, eq=False)
@@ -28,18 +29,15 @@ class Accuracy(Probe):
     accuracies: list[list[float]] = field(default_factory=list, init=False)
 
     def after_task(self, learner: Learner, tests: Sequence[Task]) -> None:
-        self.accuracies.append([measured_accuracy(learner, task, self.plan.stream) for task in tests])
+        row = [measured_accuracy(learner, task, self.plan.stream) for task in tests]
+        self.accuracies.append(row)
+        self.publish({"accuracy/average": sum(row) / len(row)})
+        self.publish({f"accuracy/task_{i}": value for i, value in enumerate(row, start=1)})
 
     @property
     def average(self) -> float | None:
         """A_t after the last task; None before the first is learned."""
         return sum(self.accuracies[-1]) / len(self.accuracies[-1]) if self.accuracies else None
-
-    def latest(self) -> dict[str, float]:
-        if not self.accuracies:
-            return {}
-        by_task = {f"accuracy/task_{i + 1}": value for i, value in enumerate(self.accuracies[-1])}
-        return {"accuracy": sum(by_task.values()) / len(by_task), **by_task}
 
     def result(self) -> dict[str, Any]:
         n_tests = max((len(row) for row in self.accuracies), default=0)
@@ -47,13 +45,23 @@ class Accuracy(Probe):
 
 
 def measured_accuracy(learner: Learner, task: Task, stream: Stream) -> float:
-    """Accuracy on the test samples of `task`: over samples, or the mean over classes where the stream says so."""
-    by_task = predicts_by_task(learner.settings.setting)
-    right = torch.empty(len(task.test), dtype=torch.bool)
-    for i in range(0, len(task.test), PREDICT_SIZE):
-        batch = task.test[i : i + PREDICT_SIZE]
-        predicted = learner.predict(batch.x, batch.task if by_task else None).cpu()
-        right[i : i + PREDICT_SIZE] = predicted == batch.y
+    """Return the accuracy on the test samples of `task`, averaged over classes where the stream says so."""
+    return accuracy_of(predicted_rightly(learner, task.test), task, stream)
+
+
+def accuracy_of(right: Tensor, task: Task, stream: Stream) -> float:
+    """Return the accuracy on `task`, of whose n test samples `right` (n,) says which were predicted rightly."""
     if not stream.per_class_accuracy:
         return right.double().mean().item()
     return sum(right[task.test.y == c].double().mean().item() for c in task.classes) / len(task.classes)
+
+
+def predicted_rightly(learner: Learner, samples: Samples) -> Tensor:
+    """Return (n,) true for each of n samples whose class the learner predicts."""
+    by_task = predicts_by_task(learner.settings.setting)
+    right = torch.empty(len(samples), dtype=torch.bool)
+    for i in range(0, len(samples), PREDICT_SIZE):
+        batch = samples[i : i + PREDICT_SIZE]
+        predicted = learner.predict(batch.x, batch.task if by_task else None).cpu()
+        right[i : i + PREDICT_SIZE] = predicted == batch.y
+    return right

@@ -39,10 +39,8 @@ class Drift(Probe):
         now = [learner.features(task.test[_spread_over(len(task.test))].x) for task in tests]
         self.when_learned.append(now[-1])
         self.moved.append([round(moved(f, then), 4) for f, then in zip(now, self.when_learned, strict=True)])
+        self.publish({"drift/task_1": self.moved[-1][0]})
         self.apart.append([[round(apart(now[i], now[j]), 4) for j in range(i)] for i in range(len(now))])
-
-    def latest(self) -> dict[str, float]:
-        return {"drift/task_1": self.moved[-1][0]} if len(self.moved) > 1 else {}
 
     def result(self) -> dict[str, Any]:
         return {"moved": self.moved, "apart": self.apart}

@@ -38,8 +38,5 @@ class Timing(Probe):
         finally:
             self.seconds_testing += time.perf_counter() - begun
 
-    def latest(self) -> dict[str, float]:
-        return {"seconds": self.seconds}
-
     def result(self) -> dict[str, Any]:
         return {"seconds": round(self.seconds, 3), "seconds_testing": round(self.seconds_testing, 3)}

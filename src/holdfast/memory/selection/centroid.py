@@ -34,11 +34,12 @@ class Centroid(Selection):
     class gives up the farthest member of the centroid that exceeds its part most. Where every sample opens a centroid
     of its own, memory is therefore a uniform sample of the class (a reservoir).
 
-    A class that has all the centroids it may have merges the two nearest when one more is opened. The merged centroid
-    is their mean, weighted by N_i, and has the members of both.
+    A class that has all the centroids it may have merges two when one more is opened: the pair whose merging adds least
+    to the squared distances of samples from their centroids (Ward). The merged centroid is the mean of the two,
+    weighted by N_i, and has the members of both.
 
-    `memory.rng` breaks every tie: of nearest centroids, of nearest pairs, of farthest members, of centroids that exceed
-    their parts equally, and of largest classes. The generator is used for a tie only, and is saved with the memory.
+    `memory.rng` breaks every tie: of nearest centroids, of pairs to merge, of farthest members, of centroids that
+    exceed their parts equally, and of largest classes. The generator is saved with the memory.
 
     The time of an update depends on the number of centroids of a class, and hardly on the number of slots.
 
@@ -197,7 +198,7 @@ class Centroid(Selection):
         if len(counts) < most:
             self._append(key, f, most)
             return len(counts) - 1, 0.0
-        kept, gone = _nearest_pair(np.vstack([centres, f]), rng)
+        kept, gone = _closest_pair(np.vstack([centres, f]), [*counts, 1], rng)
         if gone == len(counts):  # the new centroid itself
             self._join(key, kept, f, 1)
             return kept, float(norms(f - centres[kept]))
@@ -318,7 +319,7 @@ class Centroid(Selection):
             centres: Array = self.centres[key].numpy()
             members = self._members[key]
             while len(counts) > most:
-                kept, gone = _nearest_pair(centres[: len(counts)], memory.rng)
+                kept, gone = _closest_pair(centres[: len(counts)], counts, memory.rng)
                 self._merge(key, kept, gone, owners)
                 centres[gone] = centres[len(counts) - 1]  # the last takes the number that is free
                 counts[gone], members[gone] = counts[-1], members[-1]
@@ -344,14 +345,20 @@ class Centroid(Selection):
             self._n_slots[task, y] += len(own)
 
 
-def _nearest_pair(rows: Array, rng: torch.Generator) -> tuple[int, int]:
-    """Find the two rows of (n, d) that are nearest to each other, the first of them first."""
-    offsets = rows.astype(np.float64)
+def _closest_pair(centres: Array, counts: list[int], rng: torch.Generator) -> tuple[int, int]:
+    """Find the two of the centroids (n, d) that are best merged, the first of them first.
+
+    Merging two centroids adds N_i N_j / (N_i + N_j) ||c_i - c_j||² to the sum of the squared distances of all samples
+    from their centroids (Ward, JASA 1963). The smallest addition wins. The distance alone would let one centroid in the
+    middle of a class swallow nearly all others.
+    """
+    offsets = centres.astype(np.float64)
     offsets -= offsets.mean(axis=0)
-    lengths = squares(offsets)
+    lengths, n = squares(offsets), np.array(counts, np.float64)
     between = lengths[:, None] + lengths - 2 * offsets @ offsets.T
-    between[np.tri(len(rows), dtype=bool)] = np.inf  # each pair once
     rounding = 1e-12 * lengths.max()
-    nearest = (between <= (1 + TIE) ** 2 * between.min() + rounding).ravel().nonzero()[0]
-    kept, gone = divmod(one_of(nearest.tolist(), rng), len(rows))
+    added = (between.clip(min=0) + rounding) * (n[:, None] * n / (n[:, None] + n))
+    added[np.tri(len(n), dtype=bool)] = np.inf  # each pair once
+    smallest = (added <= (1 + TIE) ** 2 * added.min()).ravel().nonzero()[0]
+    kept, gone = divmod(one_of(smallest.tolist(), rng), len(n))
     return kept, gone

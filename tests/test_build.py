@@ -277,9 +277,7 @@ def test_a_backbone_that_makes_no_rows_of_features_is_refused():
 
 
 def test_joint_needs_to_know_what_it_joins():
-    with pytest.raises(
-        Unknown, match=r"'joint' joins the tasks of another stream: say which, as in of='permuted_digits'"
-    ):
+    with pytest.raises(Unknown, match=r"'joint' is made of another stream: say which, as in of='permuted_digits'"):
         build_stream(Part(name="joint"), None, 0)
 
 

@@ -19,7 +19,7 @@ ALLOWED = {
     "data": {"core"},
     "streams": {"data", "core"},
     "parts": {"methods", "memory", "streams"},
-    "settings": {"parts", "methods", "memory", "core"},
+    "settings": {"parts", "methods", "memory", "streams", "core"},
     "build": {"settings", "parts", "methods", "memory", "streams", "core"},
     "saved": {"build", "settings", "parts", "methods", "memory", "core"},
     "learner": {"saved", "build", "settings", "parts", "methods", "memory", "core"},

@@ -26,12 +26,15 @@ from holdfast.settings import (
     LearnerSettings,
     Part,
     declared_options,
+    is_wrapped,
     options_of,
     resolved,
     resolved_settings,
 )
 
-ALL = [(kind, name) for kind in get_args(Kind) for name in names(kind) if name != "joint"]
+# Streams made of another one, which has to be named.
+WRAPPED = [name for name in names("streams") if is_wrapped(Part(name=name))]
+ALL = [(kind, name) for kind in get_args(Kind) for name in names(kind) if name not in WRAPPED]
 NUMBERED = [
     (kind, name, each.name)
     for kind, name in ALL
@@ -271,3 +274,26 @@ def test_a_method_with_options_of_any_type_is_still_built():
         kernel: torch.dtype = torch.float32
 
     assert declared(Odd)["kernel"].default is torch.float32
+
+
+def test_a_wrapped_stream_states_its_own_options_and_those_of_the_inner_one():
+    said = Part(name="i_blurry", options={"of": "split_cifar100", "held_out": 0, "n_slices": 3})
+    found = resolved("streams", said)
+    assert found.options["of"] == "split_cifar100"
+    assert (found.options["held_out"], found.options["n_slices"], found.options["disjoint_classes"]) == (0, 3, 50.0)
+    assert resolved("streams", found) == found
+    with pytest.raises(Unknown, match="no 'slices' in the options of 'split_cifar100'"):
+        resolved("streams", said.with_options(slices=3))
+
+
+def test_wrapped_streams_are_nested_by_an_inner_one_in_full():
+    said = Part(name="gaussian", options={"of": {"name": "long_tail", "of": "split_cifar100", "imbalance": 10}})
+    found = resolved("streams", said)
+    assert found.options["of"]["imbalance"] == 10.0
+    assert found.options["of"]["held_out"] == 15
+    assert resolved("streams", found) == found
+
+
+def test_a_stored_inner_stream_of_another_package_is_not_imported():
+    said = Part(name="i_blurry", options={"of": "no_such_module_at_all:Evil"})
+    assert resolved("streams", said, stored=True).options["of"] == "no_such_module_at_all:Evil"

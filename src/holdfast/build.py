@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,16 @@ from holdfast.memory.selection._base import Selection
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Method, ReplayMethod
 from holdfast.parts import Kind, find
-from holdfast.settings import FOR_EVERY_BACKBONE, LearnerSettings, Part, joined_stream, option_values, options_of
+from holdfast.settings import (
+    FOR_EVERY_BACKBONE,
+    LearnerSettings,
+    Part,
+    inner_stream,
+    is_wrapped,
+    option_values,
+    options_of,
+)
 from holdfast.streams._base import Stream
-from holdfast.streams.joint import Joint
 
 
 def make(kind: Kind, part: Part, *given: Any, **built: Any) -> Any:
@@ -76,9 +84,13 @@ def build_method(settings: LearnerSettings, model: Model) -> Method:
 
 
 def build_stream(part: Part, data: Path | None, seed: int) -> Stream:
-    """The stream that `part` names; `joint` takes the stream that it joins as the option `of`."""
-    if part.name == "joint":
-        return Joint(build_stream(joined_stream(part), data, seed))
+    """Build the stream that `part` names; one that is made of another takes that as the option `of`."""
+    if is_wrapped(part):
+        found = find("streams", part.name)
+        taken = inspect.signature(found).parameters.keys()
+        given = {name: value for name, value in (("data", data), ("seed", seed)) if name in taken}
+        wrapped: Stream = found(build_stream(inner_stream(part), data, seed), **given, **option_values("streams", part))
+        return wrapped
     stream: Stream = make("streams", part, data, seed=seed)
     return stream
 

@@ -16,6 +16,7 @@ from holdfast.core.options import Option, declared, shown
 from holdfast.memory.storage import parse_bytes
 from holdfast.methods._base import Method
 from holdfast.parts import Kind, Unknown, check_name, find, names
+from holdfast.streams._wrapped import WrappedStream
 
 LARGEST = 2**63 - 1  # of a seed and of samples in memory
 
@@ -137,9 +138,8 @@ def resolved(kind: Kind, part: Part, *, stored: bool = False, fields: Mapping[st
     """
     if stored and ":" in part.name:
         return part
-    if kind == "streams" and part.name == "joint":
-        base = joined_stream(part)
-        return Part(name="joint", options={"of": base.name, **resolved(kind, base, stored=stored).options})
+    if kind == "streams" and is_wrapped(part, stored=stored):
+        return _resolved_wrapped(part, stored=stored)
     known = declared_options(kind, part.name)
     for name in part.options:
         if name not in known:
@@ -151,7 +151,8 @@ def resolved(kind: Kind, part: Part, *, stored: bool = False, fields: Mapping[st
 def option_values(kind: Kind, part: Part) -> dict[str, Any]:
     """Return the options of `part`, all stated, as its class takes them."""
     known = declared_options(kind, part.name)
-    return {name: known[name].checked(value) for name, value in resolved(kind, part).options.items()}
+    stated = resolved(kind, part).options
+    return {name: known[name].checked(value) for name, value in stated.items() if name in known}
 
 
 def checked_options(found: type[Any], part: Part) -> dict[str, Any]:
@@ -182,15 +183,44 @@ def resolved_settings(settings: S, *, stored: bool = False) -> S:
     return settings.model_copy(update=changed)
 
 
-def joined_stream(part: Part) -> Part:
-    """Return the stream whose tasks `joint` joins, with its options."""
-    options = {name: value for name, value in part.options.items() if name != "of"}
-    base = part.options.get("of")
-    if not isinstance(base, str):
-        raise Unknown("'joint' joins the tasks of another stream: say which, as in of='permuted_digits'")
-    if base == "joint":
-        raise Unknown("'joint' cannot join itself: name another stream, as in of='permuted_digits'")
-    return Part(name=base, options=options)
+def is_wrapped(part: Part, *, stored: bool = False) -> bool:
+    """Tell whether a stream is made of another one, its option `of`.
+
+    Args:
+        stored: the part is of a file, so a class of another package is not looked at.
+    """
+    return not (stored and ":" in part.name) and issubclass(find("streams", part.name), WrappedStream)
+
+
+def inner_stream(part: Part) -> Part:
+    """Return the stream that a wrapped one is made of, with the options that the wrapped one does not have itself.
+
+    Example:
+        >>> inner_stream(Part(name="i_blurry", options={"of": "split_cub", "n_slices": 3, "size": 84}))
+        Part(name='split_cub', options={'size': 84})
+    """
+    own, base = declared_options("streams", part.name), part.options.get("of")
+    rest = {name: value for name, value in part.options.items() if name != "of" and name not in own}
+    if isinstance(base, str):
+        base = {"name": base}
+    if not isinstance(base, dict) or not isinstance(base.get("name"), str):
+        raise Unknown(f"'{part.name}' is made of another stream: say which, as in of='permuted_digits'")
+    inner = Part.model_validate(base)
+    if inner.name == "joint":
+        raise Unknown(f"'{part.name}' cannot be made of 'joint': name another stream, as in of='permuted_digits'")
+    return inner.with_options(**rest)
+
+
+def _resolved_wrapped(part: Part, *, stored: bool) -> Part:
+    """Return a wrapped stream with its own options and those of the inner one stated."""
+    inner, own = inner_stream(part), declared_options("streams", part.name)
+    said = Part(name=part.name, options={name: value for name, value in part.options.items() if name in own})
+    stated = {name: _stated(said, each, stored=stored) for name, each in own.items()}
+    options = {name: value for name, value in stated.items() if value is not MISSING}
+    base = resolved("streams", inner, stored=stored)
+    if is_wrapped(inner, stored=stored):
+        return Part(name=part.name, options={"of": base.model_dump(), **options})
+    return Part(name=part.name, options={"of": base.name, **options, **base.options})
 
 
 def owners_of(option: str, *, but: Kind | None = None, fields: Mapping[str, Any] = LearnerSettings.model_fields) -> str:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from holdfast import __version__, parts
 from holdfast.cli import data as data_command
-from holdfast.cli import paper, remake, report, sweep
+from holdfast.cli import features, paper, remake, report, sweep
 from holdfast.cli.options import (
     FAILURES,
     Changes,
@@ -70,6 +70,7 @@ app.command("sweep")(sweep.sweep_command)
 app.command("paper")(paper.paper_command)
 app.command("remake")(remake.remake_command)
 app.command("report")(report.report_command)
+app.command("features")(features.features_command)
 
 
 @app.command("run")

@@ -14,7 +14,8 @@ from holdfast.cli.options import Changes, Data, Threads, err, out
 from holdfast.data.places import user_cache
 from holdfast.experiments.features import compute_features
 from holdfast.experiments.recipes import parse_changes
-from holdfast.settings import Part, Unknown
+from holdfast.parts import Unknown
+from holdfast.settings import Part
 from holdfast.streams._feature_file import FOLDER
 
 OF_PARTS = ("stream", "backbone")
@@ -35,7 +36,9 @@ def features_command(
     for name, value in parse_changes(changes or []).items():
         part, _, option = name.partition(".")
         if part not in options or not option:
-            raise Unknown(f"'{name}' cannot be set here: only options of the stream and the backbone, as stream.size=84")
+            raise Unknown(
+                f"'{name}' cannot be set here: only options of the stream and the backbone, as stream.size=84"
+            )
         options[part][option] = value
     if data is not None and to is None:
         to = data / FOLDER

@@ -143,11 +143,16 @@ def _part_names(experiment: Experiment) -> list[str]:
     named: list[str] = []
     for field, kind in PARTS.items():
         part: Part = getattr(experiment, field)
-        names = [part.name]
-        if field == "stream" and isinstance(base := part.options.get("of"), str):
-            names.append(base)  # joint learns the tasks of another stream
+        names = [part.name, *(_inner_names(part.options.get("of")) if field == "stream" else [])]
         named += [name if ":" in name else f"{FOLDERS[kind]}.{name}" for name in names]
     return named
+
+
+def _inner_names(of: object) -> list[str]:
+    """Return the names of the streams that a stream is made of."""
+    if isinstance(of, dict):
+        return [str(of.get("name")), *_inner_names(of.get("of"))]
+    return [of] if isinstance(of, str) else []
 
 
 def _imported_by(module: str) -> set[str]:

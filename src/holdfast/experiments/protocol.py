@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.experiments.differences import joined, plain
 from holdfast.experiments.results import Result
 from holdfast.parts import names
-from holdfast.settings import options_of
+from holdfast.settings import Part, options_of
 
 SUBSETS = {"report": "reported", "tuning": "tuning", "all": "tuning and reported"}  # by the option `tasks` of a stream
 
@@ -45,15 +45,16 @@ def protocol_of(result: Result) -> Protocol:
     """The protocol of a run; joint training has that of the stream whose tasks it joins."""
     experiment = result.experiment
     stream = joined(experiment)
-    options = {**_defaults(stream.name), **stream.options}
+    defaults = _defaults(stream)
+    options = {**defaults, **stream.options}
     tasks = str(options.pop("tasks", "report"))
     options.pop("n_tasks", None)  # the result has it, where it was left to the stream too
     stated = {name: plain(value) for name, value in options.items()}
-    default = {name: plain(value) for name, value in _defaults(stream.name).items()}
+    default = {name: plain(value) for name, value in defaults.items()}
     return Protocol(
         benchmark=experiment.benchmark,
         tasks=tasks,
-        n_tasks=len(result.accuracies[0]) if result.accuracies else 0,
+        n_tasks=max(len(result.accuracies), *map(len, result.accuracies[:1]), 0),  # joint training has one row
         setting=experiment.setting,
         batch_size=experiment.batch_size,
         stream=stream.name,
@@ -69,6 +70,10 @@ def by_protocol(results: Iterable[Result]) -> dict[Protocol, list[Result]]:
     return {protocol: found[protocol] for protocol in sorted(found)}
 
 
-def _defaults(stream: str) -> dict[str, Any]:
+def _defaults(stream: Part) -> dict[str, Any]:
+    """Return the defaults of a stream's options, and of those of the stream that it is made of."""
     # Code of another package is not imported to read a result, which may come from a stranger.
-    return options_of("streams", stream) if stream in names("streams") else {}
+    if stream.name not in names("streams"):
+        return {}
+    own, base = options_of("streams", stream.name), stream.options.get("of")
+    return own if base is None else {**_defaults(Part.model_validate(base)), **own}

@@ -113,7 +113,7 @@ def _section(
     marked, code = code_marks([(label, [run.result for run in group]) for label, group in groups], same)
     return {
         "title": title,
-        "n_tasks": max(len(run.result.accuracies[0]) for run in runs),
+        "n_tasks": max(max(run.result.matrix.shape) for run in runs),
         "seeds": sorted({run.seed for run in runs}),
         "n_runs": len(runs),
         "protocol": protocol.heading,

@@ -25,7 +25,8 @@ ALLOWED = {
     "learner": {"saved", "build", "settings", "parts", "methods", "memory", "core"},
     "experiments": {"learner", "build", "settings", "parts", "methods", "memory", "streams", "data", "core"},
     "report": {"experiments", "settings", "parts"},
-    "cli": {"report", "experiments", "settings", "parts", "methods", "streams", "data", "core", "holdfast"},
+    "tables": {"learner", "data", "core"},
+    "cli": {"tables", "report", "experiments", "settings", "parts", "methods", "streams", "data", "core", "holdfast"},
     "__main__": {"cli"},
     "holdfast": {"learner"},  # __init__.py
 }

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from holdfast import __version__, parts
 from holdfast.cli import data as data_command
-from holdfast.cli import features, paper, remake, report, sweep
+from holdfast.cli import features, learn, paper, remake, report, sweep
 from holdfast.cli.options import (
     FAILURES,
     Changes,
@@ -66,6 +66,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data_command.app, name="data")
+app.command("learn")(learn.learn_command)
+app.command("predict")(learn.predict_command)
 app.command("sweep")(sweep.sweep_command)
 app.command("paper")(paper.paper_command)
 app.command("remake")(remake.remake_command)

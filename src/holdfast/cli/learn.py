@@ -1,0 +1,243 @@
+"""`holdfast learn` and `holdfast predict`: a table, row by row."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.live import Live
+from rich.text import Text
+
+from holdfast.cli.options import Threads, err, out
+from holdfast.core.atomic import replacing
+from holdfast.data.rows import Row, read_rows
+from holdfast.report.stream_page import StreamFacts, stream_page
+from holdfast.tables import BadRow, TableLearner, load_table_learner
+
+Source = Annotated[
+    str,
+    typer.Argument(metavar="DATA", help="A .csv, .tsv, .jsonl, .npz or .parquet file, a folder of pictures, or '-'."),
+]
+Skip = Annotated[bool, typer.Option("--skip-bad-rows", help="Name bad rows and go on, instead of stopping.")]
+Size = Annotated[int, typer.Option(min=1, help="Pixels of a side, to which pictures are resized.")]
+SHOWN = 4  # classes in the live line
+SAY_EVERY = 10.0  # seconds, where the line cannot be written over
+WARNED = 20  # bad rows that are named; the others are counted
+
+
+def learn_command(
+    source: Source,
+    label: Annotated[str, typer.Option(help="The column of the label; of a folder of pictures any name.")] = "label",
+    out_file: Annotated[Path, typer.Option("--out", help="Where the learner is saved.")] = Path("learner.holdfast"),
+    method: Annotated[str | None, typer.Option(help="Any method; by default one that fits the data.")] = None,
+    memory: Annotated[str, typer.Option(help="Samples, or bytes as '5 MB'.")] = "1000",
+    batch: Annotated[int, typer.Option(min=1, help="Rows that are learned at once.")] = 10,
+    drop: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of weights and memory.")] = 0,
+    go_on: Annotated[bool, typer.Option("--go-on", help="Load --out and skip the rows that it has read.")] = False,
+    skip: Skip = False,
+    size: Size = 64,
+    threads: Threads = 1,
+) -> None:
+    """Learn a table in its order; each row is predicted before it is learned."""
+    torch.set_num_threads(threads)
+    if out_file.exists() and not go_on:
+        raise ValueError(f"{out_file} exists: go on with --go-on, or save to another file with --out")
+    if go_on:
+        learner = load_table_learner(out_file)
+        if learner.label != label:
+            raise ValueError(f"{out_file} learned the column '{learner.label}', not '{label}': give --label of before")
+    else:
+        dropped = [name for name in drop.split(",") if name]
+        settings = {"memory": int(memory) if memory.isdigit() else memory, "seed": seed}
+        learner = TableLearner(label, method=method, batch=batch, drop=dropped, **settings)
+    n_before = learner.n_rows
+    rows = read_rows(source, label=label, size=size, standard_input=sys.stdin)
+    if source != "-":  # where nothing that was read comes again
+        rows = islice(rows, n_before, None)
+    out.print(f"learning {source}, column '{label}', into {out_file}" + (f", from row {n_before}" if n_before else ""))
+    started = time.monotonic()
+    again = shlex.join(["holdfast", "learn", source, "--label", label, "--out", str(out_file), "--go-on"])
+    with _Stop() as stop:
+        try:
+            _learn_all(learner, rows, stop, skip=skip)
+        except BadRow as error:
+            if not learner.accuracy.n:
+                raise
+            learner.save(out_file)
+            raise BadRow(
+                f"{error}. {learner.n_rows:,} rows were learned and saved in {out_file}: mend the row and go on with "
+                f"'{again}', or add --skip-bad-rows"
+            ) from error
+        seconds = time.monotonic() - started
+        if not learner.accuracy.n:
+            raise ValueError(f"{source} has no row that can be learned")
+        learner.save(out_file)
+    page = out_file.with_suffix(".html")
+    with replacing(page) as file:
+        file.write(stream_page(_facts(learner, source, (learner.n_rows - n_before) / max(seconds, 1e-9))).encode())
+    found = learner.accuracy
+    out.print(
+        f"{learner.n_rows:,} rows ({learner.n_bad:,} bad), accuracy {100 * found.whole:.2f} %, of the last "
+        f"{len(found.last):,} {100 * found.window:.2f} %, {len(found.alarms)} alarms; saved {out_file} and {page}"
+    )
+    if stop.asked:
+        out.print(f"stopped: go on with '{again}'")
+
+
+def predict_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What 'holdfast learn' saved.")],
+    source: Source,
+    out_file: Annotated[Path | None, typer.Option("--out", help="A CSV file; by default standard output.")] = None,
+    skip: Skip = False,
+    size: Size = 64,
+    threads: Threads = 1,
+) -> None:
+    """Predict the label of each row of a table: CSV with the place of the row and its label."""
+    torch.set_num_threads(threads)
+    learner = load_table_learner(model)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["row", learner.label])
+    named = 0
+    for rows in _batches(read_rows(source, label=learner.label, size=size, standard_input=sys.stdin), 128):
+        good = []
+        for row in rows:
+            try:
+                _check(learner, row, with_label=False)
+                good.append(row)
+            except BadRow as error:
+                if not skip:
+                    raise
+                named = _name_bad(error, named)
+        for row, predicted in zip(good, learner.predict([row.values for row in good]), strict=True):
+            writer.writerow([row.where, predicted])
+    if out_file is None:
+        sys.stdout.write(text.getvalue())
+        return
+    with replacing(out_file) as file:
+        file.write(text.getvalue().encode())
+    out.print(f"wrote {out_file}")
+
+
+class _Stop:
+    """Context manager: Ctrl-C and SIGTERM end the reading of rows, and never a step of the learner."""
+
+    def __init__(self) -> None:
+        self.asked = self.waiting = False
+
+    def __enter__(self) -> _Stop:
+        self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, *_: object) -> None:
+        self.asked = True
+        if self.waiting:
+            raise KeyboardInterrupt
+
+    def read(self, rows: Iterator[Row], size: int) -> list[Row]:
+        """The next rows; fewer than `size` at their end, or when a signal came."""
+        some: list[Row] = []
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                self.waiting = not self.asked
+                while len(some) < size and not self.asked and (row := next(rows, None)) is not None:
+                    some.append(row)
+            finally:
+                self.waiting = False
+        return some
+
+
+def _learn_all(learner: TableLearner, rows: Iterator[Row], stop: _Stop, *, skip: bool) -> None:
+    """Learn rows until they end or a signal comes, with a line that says how it goes."""
+    named, started, n_first = 0, time.monotonic(), learner.n_rows
+    said = started
+    with Live(Text(""), console=err, refresh_per_second=4, transient=True, redirect_stdout=False) as live:
+        while some := stop.read(rows, learner.batch):
+            good = []
+            for row in some:
+                try:
+                    _check(learner, row, with_label=True)
+                    good.append(row)
+                except BadRow as error:
+                    if not skip:
+                        raise
+                    named = _name_bad(error, named)
+            learner.skip(len(some) - len(good))
+            if good:
+                learner.observe([row.values for row in good], [row.where for row in good])
+            now = time.monotonic()
+            line = _line(learner, (learner.n_rows - n_first) / max(now - started, 1e-9))
+            live.update(Text(line))
+            if not err.is_terminal and now - said > SAY_EVERY:
+                err.print(line)
+                said = now
+
+
+def _check(learner: TableLearner, row: Row, *, with_label: bool) -> None:
+    if row.wrong is not None:
+        raise BadRow(f"{row.where}: {row.wrong}")
+    learner.check(row.values, row.where, with_label=with_label)
+
+
+def _name_bad(error: BadRow, named: int) -> int:
+    if named < WARNED:
+        err.print(f"skipped {error}")
+    elif named == WARNED:
+        err.print("more bad rows are skipped and counted, but not named")
+    return named + 1
+
+
+def _batches(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
+    while some := list(islice(rows, size)):
+        yield some
+
+
+def _line(learner: TableLearner, rate: float) -> str:
+    """How it goes: "row 1,200 | 81.2 % of all, 84.0 % of the last 1,000, 83.9 % faded | …"."""
+    found = learner.accuracy
+    by_class = sorted(enumerate(found.by_class), key=lambda each: -each[1][1])[:SHOWN]
+    classes = ", ".join(f"{learner.labels.known[c]} {100 * right / max(n, 1):.0f}" for c, (right, n) in by_class)
+    return (
+        f"row {learner.n_rows:,} | {100 * found.whole:.1f} % of all, {100 * found.window:.1f} % of the last "
+        f"{len(found.last):,}, {100 * found.faded:.1f} % faded | {classes} | {len(found.alarms)} alarms | "
+        f"{rate:,.0f} rows a second"
+    )
+
+
+def _facts(learner: TableLearner, source: str, rate: float) -> StreamFacts:
+    found, memory = learner.accuracy, learner.learner.memory
+    stored = [] if memory is None else torch.bincount(memory.y.cpu(), minlength=len(learner.labels)).tolist()
+    return {
+        "title": f"{source}, column {learner.label}",
+        "facts": {
+            "method": learner.learner.settings.method.name,
+            "rows": f"{learner.n_rows:,}, of which {learner.n_bad:,} were bad and left out",
+            "accuracy of all rows": f"{100 * found.whole:.2f} %",
+            f"of the last {len(found.last):,}": f"{100 * found.window:.2f} %",
+            "faded": f"{100 * found.faded:.2f} %",
+            "rows a second": f"{rate:,.0f}",
+            "memory": "none" if memory is None else f"{len(memory):,} samples, {memory.nbytes:,} bytes",
+        },
+        "curve": found.curve,
+        "by_class": {
+            str(label): (found.by_class[c][0], found.by_class[c][1], stored[c] if c < len(stored) else 0)
+            for c, label in enumerate(learner.labels.known)
+        },
+        "alarms": found.alarms,
+    }

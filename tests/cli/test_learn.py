@@ -1,0 +1,96 @@
+"""`holdfast learn` and `holdfast predict`, from the file to the page."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+from holdfast.cli import learn as learn_module
+from holdfast.data.rows import Row
+from holdfast.tables import load_table_learner
+
+from ..support.same import assert_same
+
+RUN = CliRunner()
+FEW = ["--method", "er"]  # whose step takes less than that of the default
+
+
+def table(path: Path, n: int = 120, *, bad: str = "") -> Path:
+    lines = [f"{i % 7},{'ab'[i % 2]},{['low', 'high'][i % 7 > 3]}" for i in range(n)]
+    if bad:
+        lines.insert(60, bad)
+    path.write_text("size,kind,label\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def learn(*words: object) -> str:
+    found = RUN.invoke(app, ["learn", *map(str, words)])
+    assert found.exit_code == 0, (found.output, found.exception)
+    return found.output
+
+
+def test_a_table_is_learned_and_predicted_and_has_a_page(tmp_path: Path) -> None:
+    source, model = table(tmp_path / "t.csv", 300), tmp_path / "m.holdfast"
+    said = learn(source, "--out", model)
+    assert "300 rows (0 bad)" in said
+    page = (tmp_path / "m.html").read_text()
+    assert "<svg" in page
+    assert "low" in page
+    assert "http" not in page.replace("http-equiv", "")
+    found = RUN.invoke(app, ["predict", str(model), str(source)])
+    header, first, *rest = found.output.strip().splitlines()
+    assert header == "row,label"
+    assert first.startswith("line 2,")
+    assert {line.split(",")[1] for line in rest} == {"low", "high"}
+    right = sum(line.split(",")[1] == ["low", "high"][i % 7 > 3] for i, line in enumerate([first, *rest]))
+    assert right > 0.9 * 300
+
+
+def test_going_on_is_as_if_it_had_never_stopped(tmp_path: Path) -> None:
+    whole, first = table(tmp_path / "whole.csv", 120), table(tmp_path / "first.csv", 60)
+    learn(whole, "--out", tmp_path / "one.holdfast", *FEW)
+    learn(first, "--out", tmp_path / "two.holdfast", *FEW)
+    assert "exists" in str(RUN.invoke(app, ["learn", str(whole), "--out", str(tmp_path / "two.holdfast")]).exception)
+    learn(whole, "--out", tmp_path / "two.holdfast", "--go-on")
+    one, two = (load_table_learner(tmp_path / f"{name}.holdfast") for name in ("one", "two"))
+    assert_same(two.state_dict(), one.state_dict())
+
+
+@pytest.mark.parametrize("bad", ["1,a", "many,a,low", "1,a,"])
+def test_a_bad_row_stops_with_its_line_and_what_was_learned_saved(tmp_path: Path, bad: str) -> None:
+    source, model = table(tmp_path / "t.csv", bad=bad), tmp_path / "m.holdfast"
+    found = RUN.invoke(app, ["learn", str(source), "--out", str(model), *FEW])
+    assert "line 62" in str(found.exception)
+    assert "--go-on" in str(found.exception)
+    assert load_table_learner(model).n_rows == 60
+    learn(source, "--out", model, "--go-on", "--skip-bad-rows")
+    learned = load_table_learner(model)
+    assert (learned.n_rows, learned.n_bad, learned.accuracy.n) == (121, 1, 120)
+
+
+def test_json_lines_are_read_from_standard_input(tmp_path: Path) -> None:
+    lines = "".join(f'{{"size": {i % 7}, "label": "{"lh"[i % 7 > 3]}"}}\n' for i in range(50))
+    found = RUN.invoke(app, ["learn", "-", "--out", str(tmp_path / "m.holdfast"), *FEW], input=lines)
+    assert "50 rows" in found.output
+
+
+def test_an_interrupt_while_waiting_saves_and_what_was_read_is_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rows(*_: object, **__: object) -> Iterator[Row]:
+        for i in range(40):
+            if i == 25:
+                signal.raise_signal(signal.SIGINT)  # as Ctrl-C while a pipe gives nothing
+            yield Row(f"line {i}", {"size": i % 7, "label": "lh"[i % 2]})
+
+    monkeypatch.setattr(learn_module, "read_rows", rows)
+    model = tmp_path / "m.holdfast"
+    said = learn("-", "--out", model, *FEW)
+    assert "25 rows" in said
+    assert "go on with 'holdfast learn" in said.replace("\n", " ")
+    assert load_table_learner(model).n_rows == 25

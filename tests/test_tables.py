@@ -1,0 +1,170 @@
+"""Tables with mixed columns, missing values and labels of any kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast import load_learner
+from holdfast.core.input_watch import InputWarning
+from holdfast.data.rows import PICTURE
+from holdfast.tables import Accuracy, BadRow, Columns, TableLearner, as_rows, load_table_learner
+
+from .support.same import assert_same
+
+FAST = {"hidden": 8}
+
+
+def rows(n: int = 200, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """Loans are granted by income, in the city only."""
+    rng = np.random.default_rng(seed)
+    for i in range(n):
+        income, city = float(rng.normal(50_000, 20_000)), str(rng.choice(["Bern", "Oslo"]))
+        yield {
+            "income": "" if i % 17 == 3 else f"{income:.0f}",
+            "city": city,
+            "rate": rng.normal(),
+            "granted": "yes" if income > 50_000 and city == "Oslo" else "no",
+        }
+
+
+def test_a_table_is_learned_and_the_file_holds_labels_and_columns(tmp_path: Path) -> None:
+    made = TableLearner("granted", **FAST)
+    found = made.learn(rows(600))
+    assert found.n == 600
+    assert found.window > 0.8
+    made.save(tmp_path / "t.holdfast")
+    again = load_table_learner(tmp_path / "t.holdfast")
+    assert_same(again.state_dict(), made.state_dict())
+    new = list(rows(50, seed=1))
+    assert again.predict(new) == made.predict(new)
+    assert set(again.predict(new)) <= {"yes", "no"}
+    made.learn(new)
+    again.learn(new)
+    assert_same(again.state_dict(), made.state_dict())
+    assert load_learner(tmp_path / "t.holdfast").n_observed == 60
+
+
+def test_each_kind_of_column_becomes_its_numbers() -> None:
+    columns = Columns()
+    given = [{"n": "1", "m": "?", "c": "b", "many": f"t{i}"} for i in range(18)]
+    given[0]["m"], given[1]["c"], given[3]["many"] = "4", "a", "t0"
+    given += [{**row} for row in given]
+    columns.settle(given)
+    columns.learn(given)
+    assert columns.flagged == ["m"]
+    assert columns.categories == {"c": ["a", "b"], "many": []}
+    first, second = columns.vectors(given[:2]).tolist()
+    assert first[:5] == [1.0, 4.0, 0.0, 0.0, 1.0]
+    assert second[:5] == [1.0, 4.0, 1.0, 1.0, 0.0]
+    assert len(first) == columns.width == 5 + 16 == len(columns.vector_names())
+    assert sum(first[5:]) == 1.0
+    assert sum(columns.vectors([{**given[0], "c": "never seen"}])[0].tolist()[3:5]) == 1.0
+
+
+def test_a_missing_value_becomes_the_running_mean_with_a_warning_where_none_was_at_first() -> None:
+    columns = Columns()
+    columns.settle([{"a": 1.0}, {"a": 3.0}])
+    columns.learn([{"a": 1.0}, {"a": 3.0}])
+    with pytest.warns(InputWarning, match="column 'a' has missing values"):
+        columns.learn([{"a": math.nan}])
+    assert columns.vectors([{"a": None}, {}]).tolist() == [[2.0], [2.0]]
+
+
+def test_a_name_in_a_column_is_warned_of() -> None:
+    with pytest.warns(InputWarning, match="column 'id'"):
+        Columns().settle([{"id": f"name {i}"} for i in range(30)])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"income": "1", "city": "Oslo", "rate": 0.0}, r"row 200: found no label in column 'granted'"),
+        ({"income": "1", "city": "Oslo", "rate": 0.0, "granted": " "}, r"row 200: found no label"),
+        (
+            {"income": "much", "city": "Oslo", "rate": 0.0, "granted": "no"},
+            r"'much' in column 'income', expected a num",
+        ),
+        ({"income": "1e300", "city": "Oslo", "rate": 0.0, "granted": "no"}, r"below 1e15"),
+        ({"income": "1", "city": "Oslo", "rate": 0.0, "new": 3, "granted": "no"}, r"column 'new'"),
+    ],
+    ids=["no label", "empty label", "text", "huge", "unknown column"],
+)
+def test_a_bad_row_is_named_and_nothing_of_its_batch_learned(row: dict[str, Any], message: str) -> None:
+    made = TableLearner("granted", **FAST)
+    made.learn(rows())
+    before = made.state_dict()
+    kept = {name: value if name == "learner" else repr(value) for name, value in before.items()}
+    n_observed = made.learner.n_observed
+    with pytest.raises(BadRow, match=message):
+        made.observe([next(rows()), row], ["row 199", "row 200"])
+    after = made.state_dict()
+    assert {
+        name: value if name == "learner" else repr(value) for name, value in after.items() if name != "learner"
+    } == {name: value for name, value in kept.items() if name != "learner"}
+    assert made.learner.n_observed == n_observed
+
+
+def test_frames_dicts_of_columns_and_iterators_are_learned_alike() -> None:
+    table = list(rows(60))
+    by_column = {name: [row[name] for row in table] for name in table[0]}
+
+    class Frame:
+        """What is used of a frame of pandas."""
+
+        def __init__(self) -> None:
+            self.columns = list(by_column)
+
+        def to_dict(self) -> None: ...
+
+        def itertuples(self, *, index: bool, name: None) -> Iterator[tuple[Any, ...]]:
+            return zip(*by_column.values(), strict=True)
+
+    states = []
+    for given in (table, iter(table), by_column, Frame()):
+        made = TableLearner("granted", **FAST)
+        made.learn(given)
+        states.append(made.state_dict())
+    for state in states[1:]:
+        assert_same(state, states[0])
+
+
+def test_other_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="different lengths"):
+        list(as_rows({"a": [1], "b": [1, 2]}))
+    for wrong in ("text", 3, [1, 2]):
+        with pytest.raises(ValueError, match="give"):
+            list(as_rows(wrong))
+
+
+def test_accuracy_counts_as_slow_loops_do() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 2500).tolist()
+    said = [c if rng.random() < (0.9 if i < 1500 else 0.3) else (c + 1) % 3 for i, c in enumerate(y)]
+    found = Accuracy()
+    for start in range(0, len(y), 10):
+        found.update(said[start : start + 10], y[start : start + 10])
+    right = [int(a == b) for a, b in zip(said, y, strict=True)]
+    assert found.whole == pytest.approx(sum(right) / len(right))
+    assert found.window == pytest.approx(sum(right[-1000:]) / 1000)
+    weights = 0.999 ** np.arange(len(right))[::-1]
+    assert found.faded == pytest.approx(float(weights @ right / weights.sum()))
+    assert found.by_class == [[sum(r for r, c in zip(right, y, strict=True) if c == k), y.count(k)] for k in range(3)]
+    assert any(1500 < alarm < 1800 for alarm in found.alarms)
+
+
+def test_pictures_are_learned_too() -> None:
+    rng = np.random.default_rng(0)
+    made = TableLearner("label", backbone={"name": "mlp", "hidden": [8]}, method="er")
+    made.learn(
+        {PICTURE: rng.integers(0, 100, (1, 4, 4)).astype(np.uint8) + np.uint8(155 * (i // 2 % 2)), "label": i // 2 % 2}
+        for i in range(400)
+    )
+    assert made.learner.input_dtype == torch.uint8
+    assert sum(made.accuracy.last[-100:]) > 80

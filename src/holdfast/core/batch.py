@@ -11,6 +11,12 @@ from pydantic import Field
 from torch import Tensor
 
 NO_TASK = -1  # the task of a sample whose task is not known
+
+# Names of extras that the parts of the package keep beside samples.
+FEATURE = "feature"  # of the backbone, by the model as it was
+LOGITS, N_UNITS = "logits", "n_units"  # of the head, and how many rows it had
+CENTROID = "centroid"  # number of the centroid that a sample belongs to
+SIMILARITY = "similarity"  # of gradients, when the sample came
 TaskNumber = Annotated[int, Field(ge=NO_TASK, lt=2**63)]
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.average import WeightAverage
-from holdfast.core.batch import NO_TASK, Batch
+from holdfast.core.batch import FEATURE, NO_TASK, Batch
 from holdfast.core.gradients import assign_gradient, flat_gradient
 from holdfast.core.model import HeadKind, Model, predicting
 from holdfast.core.optimizers import Optimizer, check_groups, check_moments, grow_optimizer, parameters_of
@@ -197,4 +197,4 @@ class ReplayMethod(Method):
         if not len(self.memory):
             return
         slots = (self.memory.task == task).nonzero().flatten()
-        self.memory.rewrite_extra("feature", slots, self.embed(self.memory.x[slots]))
+        self.memory.rewrite_extra(FEATURE, slots, self.embed(self.memory.x[slots]))

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from holdfast.core.batch import Batch
+from holdfast.core.batch import LOGITS, N_UNITS, Batch
 from holdfast.core.classes import tasks_own_classes
 from holdfast.losses.logit_distillation import logit_distillation_loss
 from holdfast.methods._base import ReplayMethod
@@ -26,15 +26,15 @@ class DER(ReplayMethod):
         label_weight: β, of the cross-entropy of replayed samples, which are drawn anew for it. 0 is DER, more is DER++.
     """
 
-    extras: ClassVar[frozenset[str]] = frozenset({"logits", "n_units"})
+    extras: ClassVar[frozenset[str]] = frozenset({LOGITS, N_UNITS})
 
     logit_weight: Annotated[float, Field(ge=0)] = 0.3
     label_weight: Annotated[float, Field(ge=0)] = 0.0
 
     def check_extras(self) -> None:
-        n_units = self.memory.require_extra("n_units", torch.int64, ())
-        width = self.memory.extra("logits").shape[-1] if "logits" in self.memory.extras else 0
-        self.memory.require_extra("logits", torch.float32, (width,))
+        n_units = self.memory.require_extra(N_UNITS, torch.int64, ())
+        width = self.memory.extra(LOGITS).shape[-1] if LOGITS in self.memory.extras else 0
+        self.memory.require_extra(LOGITS, torch.float32, (width,))
         if width > self.model.head.n_classes or bool(((n_units < 1) | (n_units > width)).any()):
             raise ValueError(f"stored logits are of more units than the {self.model.head.n_classes} that there are")
 
@@ -54,7 +54,7 @@ class DER(ReplayMethod):
             loss = F.cross_entropy(self.model.masked(logits, batch.task), batch.y)
             old = self.recall(batch)
             if len(old):
-                distance = logit_distillation_loss(self.model(old.x), old.extra["logits"], old.extra["n_units"])
+                distance = logit_distillation_loss(self.model(old.x), old.extra[LOGITS], old.extra[N_UNITS])
                 loss = loss + self.logit_weight * distance
                 if self.label_weight:
                     loss = loss + self.label_weight * self.model.loss(self.recall(batch))

@@ -10,13 +10,12 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.core.batch import Batch
+from holdfast.core.batch import FEATURE, Batch
 from holdfast.core.classes import tasks_own_classes
 from holdfast.core.classifiers import class_means, nearest_mean_scores
 from holdfast.core.model import HeadKind, predicting
 from holdfast.losses.contrastive_margin import contrastive_margin_loss, paired_margin_loss
 from holdfast.losses.distillation import distillation_loss
-from holdfast.memory.selection.centroid import Centroid
 from holdfast.methods._base import ReplayMethod
 
 Against = Literal["task", "before", "seen"]
@@ -47,7 +46,7 @@ class DRR(ReplayMethod):
     head: ClassVar[HeadKind] = "cosine"
     selects: ClassVar[str] = "centroid"
     derived: ClassVar[frozenset[str]] = frozenset({"_means"})
-    extras: ClassVar[frozenset[str]] = frozenset({"feature"})
+    extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
 
     reading: Literal["classes", "samples", "centroids"] = "classes"
     logit_scale: Annotated[float, Field(gt=0)] = 10.0
@@ -62,7 +61,7 @@ class DRR(ReplayMethod):
     _means: Tensor | None = field(default=None, init=False)  # of the classes, until the next batch
 
     def check_extras(self) -> None:
-        self.memory.require_extra("feature", torch.float32, self.model.head.weight.shape[1:])
+        self.memory.require_extra(FEATURE, torch.float32, self.model.head.weight.shape[1:])
 
     def observe(self, batch: Batch) -> float:
         self.model.seen.add(batch.y, batch.task)
@@ -88,7 +87,7 @@ class DRR(ReplayMethod):
         """Return CML and CDL, given what `features_of` returned."""
         loss = self.contrast(old, new, torch.cat(features))
         if self.distillation and len(old):
-            loss = loss + self.distillation * distillation_loss(features[0], old.extra["feature"])
+            loss = loss + self.distillation * distillation_loss(features[0], old.extra[FEATURE])
         return loss
 
     def contrast(self, old: Batch, new: Batch, features: Tensor) -> Tensor:
@@ -133,7 +132,7 @@ class DRR(ReplayMethod):
         """(n, n_classes) cos β to what stands for each class: its row, or the mean of its stored features."""
         if self.reading != "centroids" or not len(self.memory):
             return self.model.head.cosines(features)
-        means = class_means(self.memory.extra("feature"), self.memory.y, self.model.head.n_classes)
+        means = class_means(self.memory.extra(FEATURE), self.memory.y, self.model.head.n_classes)
         has_mean = means.any(dim=1, keepdim=True)
         return F.normalize(features, dim=1) @ torch.where(has_mean, means, F.normalize(self.model.head.weight, dim=1)).T
 
@@ -192,12 +191,13 @@ class DRR(ReplayMethod):
         """(n_classes, d) the mean of each class, of stored samples or of the selection's centroids."""
         n_classes = self.model.head.n_classes
         if self.classifier == "centroids":
-            if not isinstance(self.selection, Centroid):
+            prototypes = self.selection.prototypes()
+            if prototypes is None:
                 raise ValueError("classifier='centroids' needs selection='centroid': use that, or classifier='memory'")
-            if not self.selection.counts:
+            if not len(prototypes.y):
                 return torch.zeros_like(self.model.head.weight)
-            centres, classes, n_seen = (part.to(self.model.device) for part in self.selection.all_centroids())
-            return class_means(centres, classes, n_classes, n_seen)
+            features, y, n_seen = (part.to(self.model.device) for part in prototypes)
+            return class_means(features, y, n_classes, n_seen)
         if not len(self.memory):
             return torch.zeros_like(self.model.head.weight)
         return class_means(self.model.embed(self.memory.x), self.memory.y, n_classes)

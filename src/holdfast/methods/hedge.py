@@ -12,7 +12,6 @@ from torch import Tensor
 from holdfast.core.batch import Batch, join
 from holdfast.core.standardise import Standardise
 from holdfast.core.state import Count, State
-from holdfast.memory.selection.gradient_diversity import GradientDiversity
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import MAX_REPLAY, Diverged, ReplayMethod
 from holdfast.methods._networks import Networks
@@ -125,7 +124,7 @@ class Hedge(ReplayMethod):
         self.networks.grow(n_classes)
 
     def caution(self) -> str | None:
-        if isinstance(self.selection, GradientDiversity):
+        if self.selection.needs_head:
             return "the selection compares gradients of the head, which hedge does not learn: choose another"
         if getattr(self.model.backbone, "pretraining", "") == "none" and any(self.model.backbone.parameters()):
             return "the backbone is not trained and keeps its first weights: give it pretrained ones, or identity"

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.core.batch import Batch
+from holdfast.core.batch import FEATURE, LOGITS, N_UNITS, Batch
 from holdfast.core.state import Count
 from holdfast.losses.similarity_distillation import similarity_distillation_loss
 from holdfast.methods.pcr import PCR
@@ -31,7 +31,7 @@ class HPCR(PCR):
         least_weight, greatest_weight: bounds of τ_s. period: steps of one swing.
     """
 
-    extras: ClassVar[frozenset[str]] = frozenset({"logits", "n_units", "feature"})
+    extras: ClassVar[frozenset[str]] = frozenset({LOGITS, N_UNITS, FEATURE})
 
     score_weight: Annotated[float, Field(ge=0)] = 0.1
     similarity_weight: Annotated[float, Field(ge=0)] = 0.5
@@ -42,10 +42,10 @@ class HPCR(PCR):
     n_steps: Count = field(default_factory=int, init=False)  # of batches of the running task
 
     def check_extras(self) -> None:
-        self.memory.require_extra("feature", torch.float32, self.model.head.weight.shape[1:])
-        n_units = self.memory.require_extra("n_units", torch.int64, ())
-        width = self.memory.extra("logits").shape[-1] if "logits" in self.memory.extras else 0
-        self.memory.require_extra("logits", torch.float32, (width,))
+        self.memory.require_extra(FEATURE, torch.float32, self.model.head.weight.shape[1:])
+        n_units = self.memory.require_extra(N_UNITS, torch.int64, ())
+        width = self.memory.extra(LOGITS).shape[-1] if LOGITS in self.memory.extras else 0
+        self.memory.require_extra(LOGITS, torch.float32, (width,))
         if width > self.model.head.n_classes or bool(((n_units < 1) | (n_units > width)).any()):
             raise ValueError(f"stored logits are of more units than the {self.model.head.n_classes} that there are")
 
@@ -87,10 +87,10 @@ class HPCR(PCR):
         Args:
             features: (2n, d) of the replayed samples and of a view of each.
         """
-        stored, n_units = old.extra["logits"].repeat(2, 1), old.extra["n_units"].repeat(2)
+        stored, n_units = old.extra[LOGITS].repeat(2, 1), old.extra[N_UNITS].repeat(2)
         y = torch.cat([old.y, new.y]).repeat(2)
         known = y < n_units[:, None]
         then = stored[:, y.clamp(max=stored.shape[1] - 1)]
         moved = ((self.scores_of(features)[:, y] - then) * known).square().sum() / known.sum().clamp(min=1)
-        turned = similarity_distillation_loss(features, old.extra["feature"].repeat(2, 1), temperature=self.temperature)
+        turned = similarity_distillation_loss(features, old.extra[FEATURE].repeat(2, 1), temperature=self.temperature)
         return self.score_weight * moved + self.similarity_weight * turned

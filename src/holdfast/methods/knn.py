@@ -8,9 +8,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.core.batch import Batch
+from holdfast.core.batch import FEATURE, Batch
 from holdfast.core.model import predicting
-from holdfast.memory.selection.gradient_diversity import GradientDiversity
 from holdfast.methods._base import MAX_REPLAY, Diverged, ReplayMethod
 
 
@@ -30,7 +29,7 @@ class KNN(ReplayMethod):
         temperature: τ.
     """
 
-    extras: ClassVar[frozenset[str]] = frozenset({"feature"})
+    extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
 
     replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 0
     k: Annotated[int, Field(ge=1)] = 20
@@ -42,10 +41,10 @@ class KNN(ReplayMethod):
             raise ValueError("knn takes no steps: leave steps_per_batch and average out")
 
     def check_extras(self) -> None:
-        self.memory.require_extra("feature", torch.float32, self.model.head.weight.shape[1:])
+        self.memory.require_extra(FEATURE, torch.float32, self.model.head.weight.shape[1:])
 
     def caution(self) -> str | None:
-        if isinstance(self.selection, GradientDiversity):
+        if self.selection.needs_head:
             return "the selection compares gradients of the head, which knn does not learn: choose another"
         return None
 
@@ -63,7 +62,7 @@ class KNN(ReplayMethod):
         scores = features.new_zeros(len(x), self.model.head.n_classes)
         if len(self.memory):
             y = self.memory.y
-            cosines = F.normalize(features) @ F.normalize(self.memory.extra("feature")).T
+            cosines = F.normalize(features) @ F.normalize(self.memory.extra(FEATURE)).T
             cosines = cosines.masked_fill(~self.model.seen.competing(task)[:, y], -torch.inf)  # which is no vote
             nearest = cosines.topk(min(self.k, len(y)), dim=1)
             votes = ((nearest.values - 1) / self.temperature).exp() / nearest.values.shape[1]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.core.batch import Batch
+from holdfast.core.batch import FEATURE, Batch
 from holdfast.core.classes import tasks_own_classes
 from holdfast.core.model import HeadKind, predicting
 from holdfast.losses.margin_softmax import margin_softmax_loss
@@ -35,7 +35,7 @@ class MDMTR(ReplayMethod):
 
     head: ClassVar[HeadKind] = "cosine"
     selects: ClassVar[str] = "ring"
-    extras: ClassVar[frozenset[str]] = frozenset({"feature"})
+    extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
 
     logit_scale: Annotated[float, Field(gt=0)] = 24.0
     task_margin: Annotated[float, Field(ge=0, lt=math.pi)] = 0.4
@@ -44,7 +44,7 @@ class MDMTR(ReplayMethod):
     distillation: Annotated[float, Field(ge=0)] = 1.0
 
     def check_extras(self) -> None:
-        self.memory.require_extra("feature", torch.float32, self.model.head.weight.shape[1:])
+        self.memory.require_extra(FEATURE, torch.float32, self.model.head.weight.shape[1:])
 
     def caution(self) -> str | None:
         seen = self.model.seen
@@ -62,7 +62,7 @@ class MDMTR(ReplayMethod):
             if len(old):
                 old_features = self.model.features(old.x)
                 loss = loss + self.contrast(old, old_features, self.up_to_own_task(old))
-                loss = loss + self.distillation * F.l1_loss(old_features, old.extra["feature"])
+                loss = loss + self.distillation * F.l1_loss(old_features, old.extra[FEATURE])
             loss = loss + self.contrast(batch, self.model.features(batch.x), self.own_task(batch))
             value = self.step(loss)
         self.remember(batch.with_extra(feature=self.embed(batch.x)))

@@ -13,7 +13,6 @@ from holdfast.core.classifiers import class_means, nearest_mean_scores
 from holdfast.core.model import Model, predicting
 from holdfast.core.state import State
 from holdfast.losses.contrastive import contrastive_loss
-from holdfast.memory.selection.gradient_diversity import GradientDiversity
 from holdfast.methods._base import MAX_REPLAY, ReplayMethod
 
 MAX_PROJECTION = 65_536  # numbers; more is more likely a mistake
@@ -63,7 +62,7 @@ class SCR(ReplayMethod):
             raise ValueError("the saved projector is not one of these features and this projection")
 
     def caution(self) -> str | None:
-        if isinstance(self.selection, GradientDiversity):
+        if self.selection.needs_head:
             return "the selection compares gradients of the head, which SCR does not learn: choose another"
         return None
 

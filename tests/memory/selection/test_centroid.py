@@ -511,6 +511,18 @@ def test_centroids_merge_when_a_new_class_makes_shares_smaller() -> None:
     ]
 
 
+def test_its_prototypes_are_the_centroids_with_what_they_have_seen() -> None:
+    selection, memory = Centroid(epsilon=1.0), Memory(9)
+    none = selection.prototypes()
+    assert len(none.features) == len(none.y) == len(none.n_seen) == 0
+    offer(selection, memory, batch_of(torch.tensor([[0.0], [0.5], [4.0], [8.0]]), [0, 0, 1, 0]))
+    features, y, n_seen = selection.prototypes()
+    assert features.tolist() == [[0.25], [8.0], [4.0]]
+    assert (y.tolist(), n_seen.tolist()) == ([0, 0, 1], [2, 1, 1])
+    distances = dict(zip(memory.x.flatten().tolist(), selection.distances(memory).tolist(), strict=True))
+    assert distances == {x: abs(x - 0.25) if x < 1 else 0.0 for x in distances}
+
+
 def test_a_new_class_takes_its_share_from_all_others() -> None:
     selection, memory = Centroid(epsilon=100.0), Memory(12)
     generator = torch.Generator().manual_seed(0)

@@ -13,11 +13,12 @@ from torch import Tensor
 from holdfast.backbones._base import Backbone
 from holdfast.backbones.mlp import Mlp
 from holdfast.backbones.reduced_resnet18 import ReducedResnet18
-from holdfast.core.batch import Batch
+from holdfast.core.batch import SIMILARITY, Batch
 from holdfast.core.classes import Setting
 from holdfast.core.model import HeadKind, Model
-from holdfast.memory.selection.gradient_diversity import SIMILARITY, GradientDiversity, direction
+from holdfast.memory.selection.gradient_diversity import GradientDiversity, direction
 from holdfast.memory.storage import Memory
+from holdfast.parts import find, names
 from tests.support.same import assert_same
 from tests.support.small import small_batch, small_model
 
@@ -218,3 +219,9 @@ def test_memory_holds_only_what_was_offered_once_each_and_is_filled_first(
     assert set(numbers) <= set(range(n))
     assert max(numbers.values()) == 1
     assert -1 <= memory.extra(SIMILARITY).min() <= memory.extra(SIMILARITY).max() <= 1
+
+
+def test_it_alone_needs_the_head_and_it_forms_no_prototypes():
+    assert [name for name in names("selections") if find("selections", name).needs_head] == ["gradient_diversity"]
+    assert GradientDiversity().prototypes() is None
+    assert GradientDiversity().distances(Memory(3)) is None

@@ -21,7 +21,6 @@ from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.probes._base import Probe, in_turn
 from holdfast.learner import Learner
 from holdfast.memory.selection._base import keys_of
-from holdfast.memory.selection.centroid import FEATURE, OWNER, Centroid
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import ReplayMethod
 from holdfast.streams._base import Stream, Task
@@ -40,7 +39,7 @@ class StoredSamples:
     Attributes:
         y, task: (n,) class and task.
         step: (n,) the batch of the stream, counted over all tasks from 0, that brought the sample; -1 if not found.
-        distance: (n,) of the stored feature to its centroid; None unless the selection is `centroid`.
+        distance: (n,) of the stored feature to its centroid; None unless the selection forms prototypes.
         thumbnails: (k, height, width, 1 or 3) bytes; None if inputs are no images.
         shown: (k,) the samples that the thumbnails are of.
     """
@@ -164,22 +163,14 @@ def _stored(method: ReplayMethod, experiment: Experiment, stream: Stream) -> dic
         return None
     by_task_and_class = sorted(range(len(memory)), key=keys_of(memory).__getitem__)
     shown = torch.tensor(by_task_and_class)[_evenly(len(memory), N_THUMBNAILS)]
-    distance = _distances(memory, method.selection) if isinstance(method.selection, Centroid) else None
     return {
         "y": memory.y.cpu().clone(),
         "task": memory.task.cpu().clone(),
         "step": _arrivals(memory, experiment, stream),
-        "distance": distance,
+        "distance": method.selection.distances(memory),
         "thumbnails": _thumbnails(memory.x.cpu()[shown], stream.scale),
         "shown": shown,
     }
-
-
-def _distances(memory: Memory, selection: Centroid) -> Tensor:
-    """(n,) of each stored feature to the centroid that it belongs to."""
-    owners = memory.extra(OWNER).tolist()
-    centres = torch.stack([selection.centres[key][owner] for key, owner in zip(keys_of(memory), owners, strict=True)])
-    return (memory.extra(FEATURE).cpu() - centres).square().sum(dim=1).sqrt()
 
 
 def _arrivals(memory: Memory, experiment: Experiment, stream: Stream) -> Tensor:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor
 
 from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.classes import MAX_TASKS
@@ -15,10 +17,25 @@ from holdfast.memory.storage import Memory
 Key = tuple[int, int]  # task and class: the ten digits of one permutation are not those of another
 
 
+class Prototypes(NamedTuple):
+    """Points in the space of features that stand for classes.
+
+    Attributes:
+        features: (k, d).
+        y: (k,) the class of each.
+        n_seen: (k,) how many samples each stands for.
+    """
+
+    features: Tensor
+    y: Tensor
+    n_seen: Tensor
+
+
 class Selection(Stateful):
     """Decides which samples of the stream memory keeps; all its randomness comes from `memory.rng`."""
 
     extras: ClassVar[frozenset[str]] = frozenset()  # what this policy keeps beside samples
+    needs_head: ClassVar[bool] = False  # the policy means nothing where a method does not learn the head
 
     def with_extras(self, batch: Batch, model: Model) -> Batch:
         """The samples with what this policy wants to find again beside them, if anything."""
@@ -34,6 +51,14 @@ class Selection(Stateful):
             batch: samples with the extras of this policy.
         """
         return 0
+
+    def prototypes(self) -> Prototypes | None:
+        """Return what stands for the classes seen; None if the policy forms no prototypes."""
+        return None
+
+    def distances(self, memory: Memory) -> Tensor | None:
+        """(n,) Return how far each stored sample is from its prototype; None if the policy forms no prototypes."""
+        return None
 
     @abstractmethod
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:

@@ -9,15 +9,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.core.batch import Batch
+from holdfast.core.batch import CENTROID, FEATURE, Batch
 from holdfast.core.model import Model
 from holdfast.core.options import option
 from holdfast.core.state import Count, State, check_tensor
-from holdfast.memory.selection._base import Key, Selection, check_keys, keys_of, place
+from holdfast.memory.selection._base import Key, Prototypes, Selection, check_keys, keys_of, place
 from holdfast.memory.selection._members import ROUNDING, TIE, Array, Members, norms, one_of, squares
 from holdfast.memory.storage import Memory
 
-FEATURE, OWNER = "feature", "centroid"  # what is kept beside a sample
 MOST_CENTROIDS = 64  # of a class, unless told otherwise: the time to find the nearest does not grow with the memory
 
 
@@ -54,7 +53,7 @@ class Centroid(Selection):
     """
 
     derived: ClassVar[frozenset[str]] = frozenset({"_members", "_n_slots", "_changes"})
-    extras: ClassVar[frozenset[str]] = frozenset({FEATURE, OWNER})
+    extras: ClassVar[frozenset[str]] = frozenset({FEATURE, CENTROID})
 
     epsilon: Annotated[float, Field(gt=0)] = 8.0
     per_class: Annotated[int, Field(ge=1)] | None = None
@@ -95,7 +94,7 @@ class Centroid(Selection):
             if len(mean) != n_features:
                 raise ValueError(f"the mean of a class has {len(mean)} features, not {n_features}")
         memory.require_extra(FEATURE, torch.float32, (n_features,))
-        owners = memory.require_extra(OWNER, torch.int64, ()).tolist()
+        owners = memory.require_extra(CENTROID, torch.int64, ()).tolist()
         stored = keys_of(memory)
         if not set(stored) <= keys:
             raise ValueError("a class is in memory, but has no centroids")
@@ -105,7 +104,7 @@ class Centroid(Selection):
     def with_extras(self, batch: Batch, model: Model) -> Batch:
         """Beside each sample its features, by the model that has just learned it, and room for its centroid."""
         feature = batch.extra[FEATURE] if FEATURE in batch.extra else model.embed(batch.x)
-        return batch.with_extra(**{FEATURE: feature, OWNER: torch.zeros_like(batch.y)})
+        return batch.with_extra(**{FEATURE: feature, CENTROID: torch.zeros_like(batch.y)})
 
     def bytes_beside(self, batch: Batch) -> int:
         """A centroid, and how many samples it has seen."""
@@ -119,7 +118,7 @@ class Centroid(Selection):
         # On arrays as small as these NumPy is several times faster. On a CPU these are the columns themselves.
         features: Array = batch.extra[FEATURE].cpu().numpy()
         stored: Array = memory.column(FEATURE).cpu().numpy()
-        owners: Array = memory.column(OWNER).cpu().numpy()
+        owners: Array = memory.column(CENTROID).cpu().numpy()
         sample_by_slot: dict[int, int] = {}
         n_filled, n_classes = len(memory), len(self.counts)
 
@@ -162,12 +161,19 @@ class Centroid(Selection):
         """Slots of each class: m / |C|, or the fixed number."""
         return self.per_class or self._equal_part(memory)
 
-    def all_centroids(self) -> tuple[Tensor, Tensor, Tensor]:
-        """(k, d) the centroids of all classes, (k,) the class of each, and (k,) how many samples it has seen."""
+    def prototypes(self) -> Prototypes:
+        """Return the centroids of all classes."""
         centres = [self.centres[key][: len(counts)] for key, counts in self.counts.items()]
-        classes = [key[1] for key, counts in self.counts.items() for _ in counts]
-        seen = [n for counts in self.counts.values() for n in counts]
-        return torch.cat(centres), torch.tensor(classes), torch.tensor(seen)
+        y = [key[1] for key, counts in self.counts.items() for _ in counts]
+        n_seen = [n for counts in self.counts.values() for n in counts]
+        features = torch.cat(centres) if centres else torch.zeros(0, 0)
+        return Prototypes(features, torch.tensor(y, dtype=torch.int64), torch.tensor(n_seen, dtype=torch.int64))
+
+    def distances(self, memory: Memory) -> Tensor:
+        """(n,) Return how far the stored feature of each sample is from the centroid that it belongs to."""
+        owners = memory.extra(CENTROID).tolist()
+        rows = [self.centres[key][owner] for key, owner in zip(keys_of(memory), owners, strict=True)]
+        return (memory.extra(FEATURE).cpu() - torch.stack(rows)).square().sum(dim=1).sqrt()
 
     def _equal_part(self, memory: Memory) -> int:
         """m / |C|, at least one."""
@@ -282,13 +288,13 @@ class Centroid(Selection):
 
     def _place(self, memory: Memory, batch: Batch, sample_by_slot: dict[int, int], owners: Array) -> None:
         """Put the chosen samples into memory, each with the centroid that it belongs to by now."""
-        column = memory.column(OWNER)
+        column = memory.column(CENTROID)
         if column.device.type != "cpu":  # else `owners` is the column itself
             column.copy_(torch.from_numpy(owners))
         slots = list(sample_by_slot)
         owner_by_row = torch.zeros(len(batch), dtype=torch.int64)
         owner_by_row[[sample_by_slot[slot] for slot in slots]] = torch.from_numpy(owners[slots])
-        place(memory, batch.with_extra(**{OWNER: owner_by_row.to(batch.y.device)}), sample_by_slot)
+        place(memory, batch.with_extra(**{CENTROID: owner_by_row.to(batch.y.device)}), sample_by_slot)
 
     def _trim(self, memory: Memory) -> None:
         """Bring every class down to its share, which a new class has made smaller.
@@ -311,7 +317,7 @@ class Centroid(Selection):
         """Leave every class no more centroids than it may have, and no more room than for those."""
         if not self.counts:
             return
-        most, column = self._most_centroids(memory), memory.column(OWNER)
+        most, column = self._most_centroids(memory), memory.column(CENTROID)
         owners: Array = column.cpu().numpy()
         for key, counts in self.counts.items():
             if len(self.centres[key]) <= most:
@@ -336,7 +342,7 @@ class Centroid(Selection):
         self._changes = memory.rearranged + memory.rewritten
         if not len(memory):
             return
-        columns = torch.stack([memory.task, memory.y, memory.extra(OWNER)]).cpu().numpy()
+        columns = torch.stack([memory.task, memory.y, memory.extra(CENTROID)]).cpu().numpy()
         slots = np.lexsort(columns[::-1])
         columns = columns[:, slots]
         begins = (columns[:, 1:] != columns[:, :-1]).any(axis=0).nonzero()[0] + 1

@@ -7,13 +7,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.core.batch import Batch
+from holdfast.core.batch import SIMILARITY, Batch
 from holdfast.core.gradients import flat_gradient
 from holdfast.core.model import Model, predicting
 from holdfast.memory.selection._base import Selection
 from holdfast.memory.storage import Memory
 
-SIMILARITY = "similarity"  # what is kept beside a sample
 FIRST_SIMILARITY = 0.1  # of samples that come when there is nothing to compare them with
 LEAST_WEIGHT = 0.01  # of any stored sample when candidates are drawn, beside the largest, 1: there may be equal scores
 
@@ -35,6 +34,7 @@ class GradientDiversity(Selection):
     """
 
     extras: ClassVar[frozenset[str]] = frozenset({SIMILARITY})
+    needs_head: ClassVar[bool] = True  # whose gradients are compared
 
     n_references: Annotated[int, Field(ge=1)] = 10
     reference_size: Annotated[int, Field(ge=1)] = 10

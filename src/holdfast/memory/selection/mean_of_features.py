@@ -9,13 +9,11 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from holdfast.core.batch import Batch
+from holdfast.core.batch import FEATURE, Batch
 from holdfast.core.model import Model
 from holdfast.core.state import Count, check_tensor
 from holdfast.memory.selection._base import Key, Selection, check_keys, check_slots, keys_of, place, slots_by_key
 from holdfast.memory.storage import Memory
-
-FEATURE = "feature"  # what is kept beside a sample
 
 
 @dataclass(eq=False)

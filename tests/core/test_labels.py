@@ -41,7 +41,9 @@ def test_numbers_of_numpy_and_torch_are_plain() -> None:
     assert labels.known == ["a", "b", 5, 6]
 
 
-@pytest.mark.parametrize("wrong", [[float("nan")], [["a"]], [{"a": 1}], [object()]], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [[float("nan")], [["a"]], [{"a": 1}], [object()]], ids=["nan", "list", "dict", "object"]
+)
 def test_a_label_that_cannot_be_saved_is_refused_and_nothing_learned(wrong: list[Any]) -> None:
     labels = Labels()
     with pytest.raises(ValueError, match="label"):

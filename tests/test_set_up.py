@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from importlib.metadata import requires
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -19,8 +19,16 @@ def pinned() -> dict[str, str]:
     return {normal(name): version for name, _, version in (line.partition("==") for line in lines if line[:1] != "#")}
 
 
+def required_by(package: str) -> list[str]:
+    """Return the requirements of a package; none of one in an optional extra that is not installed."""
+    try:
+        return requires(package) or []
+    except PackageNotFoundError:
+        return []
+
+
 def needed() -> set[str]:
-    """Everything that an installation for development needs, here."""
+    """Everything that an installation for development needs, and the optional extras by name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     waiting = [Requirement(each) for each in project["dependencies"] + [r for extra in extras.values() for r in extra]]
@@ -31,7 +39,7 @@ def needed() -> set[str]:
         if name == "holdfast" or name in found:
             continue
         found.add(name)
-        below = [Requirement(each) for each in requires(requirement.name) or ()]
+        below = [Requirement(each) for each in required_by(requirement.name)]
         waiting += [each for each in below if each.marker is None or each.marker.evaluate({"extra": ""})]
     return found
 

@@ -73,7 +73,7 @@ class Columns(Stateful):
 
     @property
     def settled(self) -> bool:
-        """Whether the kinds are decided."""
+        """Tell if the kinds are decided."""
         return bool(self.names)
 
     @property

@@ -161,7 +161,7 @@ def test_code_of_another_package_is_imported_only_if_that_is_trusted(tmp_path: P
     experiment = toy_experiment()
     stored = run(experiment, ResultStore(tmp_path / "stored"))
     monkeypatch.setattr(module, "run", _not_to_be_called)
-    with pytest.raises(Refused, match=r"code of another package \(tests\.contracts\.toy:Toy\): --trust-code"):
+    with pytest.raises(Refused, match=r"code of another package \(tests\.support\.toy:Toy\): --trust-code"):
         remade(stored, tmp_path)
     monkeypatch.undo()
     assert remade(stored, tmp_path, trust_code=True).is_same

@@ -94,5 +94,5 @@ def test_it_says_so_when_nothing_tells_new_classes_from_old() -> None:
     options = {"setting": "class", "retrieval": "old_tasks", "input_shape": (2,)}
     assert "nothing tells new classes from old ones" in str(Learner("lode", rho=0.0, **options).method.caution())
     assert Learner("lode", rho=0.1, **options).method.caution() is None
-    with pytest.raises(ValueError, match="rho is -1"):
+    with pytest.raises(ValueError, match=r"lode.rho: .* greater than or equal to 0, not -1"):
         Learner("lode", rho=-1.0, input_shape=(2,))

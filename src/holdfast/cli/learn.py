@@ -209,7 +209,7 @@ def _batches(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:
 
 
 def _line(learner: TableLearner, rate: float) -> str:
-    """How it goes: "row 1,200 | 81.2 % of all, 84.0 % of the last 1,000, 83.9 % faded | …"."""
+    """Return the live line: "row 1,200 | 81.2 % of all, 84.0 % of the last 1,000, 83.9 % faded | …"."""
     found = learner.accuracy
     by_class = sorted(enumerate(found.by_class), key=lambda each: -each[1][1])[:SHOWN]
     classes = ", ".join(f"{learner.labels.known[c]} {100 * right / max(n, 1):.0f}" for c, (right, n) in by_class)

@@ -18,7 +18,7 @@ td:first-child,th:first-child{text-align:left}p.note{color:#555}
 
 
 class StreamFacts(TypedDict):
-    """What the page says.
+    """Content of the page.
 
     `curve` has the number of rows, the accuracy of the last 1,000 and the faded one, as shares; `by_class` right rows,
     all rows, and samples in memory by label; `alarms` the rows at which the error rate had risen.

@@ -1,0 +1,168 @@
+"""A learner as an estimator of scikit-learn."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import Tensor, nn
+
+from holdfast.core.labels import Labels
+from holdfast.learner import Learner, load_learner
+
+Array = NDArray[Any]
+BATCH = 10
+
+
+class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Classifier of scikit-learn that learns online: each batch once, in bounded memory, new classes at any time.
+
+    Args:
+        method, backbone, memory, device: of the `Learner`. The default method is made for vectors of any scale.
+        lr: the learning rate; None leaves the default of the `Learner`.
+        batch_size: rows that are learned at once.
+        n_passes: how often `fit` goes through the rows. `partial_fit` goes once.
+        shuffle: whether `fit` learns the rows in random order. `partial_fit` keeps their order.
+        options: any other setting of the `Learner`, and any option of its method.
+        random_state: of weights, memory and order; None draws a seed.
+
+    Attributes:
+        classes_: all labels known so far, sorted; they are the columns of `predict_proba`.
+        learner_: the `Learner`, which numbers the classes in the order in which they came.
+
+    Example:
+        >>> rows, labels = [[0.0, 0.1], [1.0, 0.9], [0.1, 0.0], [0.9, 1.0]] * 10, ["no", "yes", "no", "yes"] * 10
+        >>> HoldfastClassifier().fit(rows, labels).predict([[0.95, 1.05]]).tolist()
+        ['yes']
+    """
+
+    classes_: Array
+    learner_: Learner
+
+    def __init__(
+        self,
+        method: str | dict[str, Any] = "hedge",
+        *,
+        backbone: str | dict[str, Any] | nn.Module = "identity",
+        memory: int | str = 1000,
+        lr: float | None = None,
+        batch_size: int = BATCH,
+        n_passes: int = 1,
+        shuffle: bool = True,
+        options: dict[str, Any] | None = None,
+        device: str = "cpu",
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        self.method = method
+        self.backbone = backbone
+        self.memory = memory
+        self.lr = lr
+        self.batch_size = batch_size
+        self.n_passes = n_passes
+        self.shuffle = shuffle
+        self.options = options
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn rows X (n, …) of the labels y (n,), and nothing of what was learned before."""
+        if self.n_passes < 1:
+            raise ValueError(f"n_passes is {self.n_passes}: give 1 or more")
+        rows, labels = self._checked(X, y, first=True)
+        random = check_random_state(self.random_state)
+        self.learner_, self._labels = self._made(random), Labels()
+        self.classes_ = np.unique(labels)
+        for _ in range(self.n_passes):
+            order = random.permutation(len(rows)) if self.shuffle else np.arange(len(rows))
+            self._learn(rows[order], labels[order])
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Learn rows X (n, …) of the labels y (n,) in their order, after all that was learned before.
+
+        Args:
+            classes: labels that may come. None has to be named: other labels may come too.
+        """
+        first = not hasattr(self, "learner_")
+        rows, labels = self._checked(X, y, first=first)
+        if first:
+            self.learner_, self._labels = self._made(check_random_state(self.random_state)), Labels()
+            self.classes_ = labels[:0]
+        named = [] if classes is None else [column_or_1d(np.asarray(classes))]
+        self.classes_ = np.unique(np.concatenate([self.classes_, labels, *named]))
+        self._learn(rows, labels)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """(n,) the label of each row."""
+        said = self._scores(X).argmax(dim=1).tolist()
+        return np.array(self._labels.of(said), dtype=self.classes_.dtype)
+
+    def predict_proba(self, X: Any) -> Array:
+        """(n, n_labels) probabilities, a column for each of `classes_`; 0 for one that has not come yet."""
+        known = self._scores(X).double().softmax(dim=1).numpy()
+        found = np.zeros((len(known), len(self.classes_)))
+        found[:, np.searchsorted(self.classes_, np.array(self._labels.known, dtype=self.classes_.dtype))] = known
+        return found
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Give the state for a pickle: what was learned is the bytes of a checkpoint, and no object of Python."""
+        state: dict[str, Any] = super().__getstate__()
+        if "learner_" not in state:
+            return state
+        with tempfile.TemporaryDirectory() as folder:
+            self.learner_.save(Path(folder) / "learner")
+            learned = (Path(folder) / "learner").read_bytes()
+        return state | {"learner_": learned, "_labels": self._labels.state_dict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore; raise ValueError for bytes that are not a whole checkpoint."""
+        restored = dict(state)
+        if "learner_" in state:
+            with tempfile.TemporaryDirectory() as folder:
+                (Path(folder) / "learner").write_bytes(state["learner_"])
+                own = self._own_backbone(state["backbone"])
+                restored["learner_"] = load_learner(Path(folder) / "learner", backbone=own, device=state["device"])
+            restored["_labels"] = Labels()
+            restored["_labels"].load_state_dict(state["_labels"])
+        super().__setstate__(restored)
+
+    def _made(self, random: np.random.RandomState) -> Learner:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size is {self.batch_size}: give 1 or more")
+        seed = self.random_state if isinstance(self.random_state, int) else int(random.randint(2**31 - 1))
+        settings = {"memory": self.memory, "seed": seed} | ({} if self.lr is None else {"lr": self.lr})
+        return Learner(self.method, backbone=self.backbone, device=self.device, **(settings | dict(self.options or {})))
+
+    def _checked(self, X: Any, y: Any, *, first: bool) -> tuple[Array, Array]:
+        """Rows and labels, as arrays of the same length."""
+        rows, labels = validate_data(self, X, y, dtype=np.float32, allow_nd=True, reset=first)
+        check_classification_targets(labels)
+        return rows, column_or_1d(labels, warn=True)
+
+    def _learn(self, rows: Array, labels: Array) -> None:
+        for start in range(0, len(rows), self.batch_size):
+            part = slice(start, start + self.batch_size)
+            self.learner_.observe(rows[part], self._labels.learn(labels[part].tolist()))
+
+    def _scores(self, X: Any) -> Tensor:
+        """(n, n_classes) scores of the labels that came, in the order in which they came."""
+        check_is_fitted(self, "learner_")
+        rows = validate_data(self, X, dtype=np.float32, allow_nd=True, reset=False)
+        return self.learner_.scores(rows)[:, : len(self._labels)].cpu()
+
+    @staticmethod
+    def _own_backbone(given: Any) -> nn.Module | None:
+        return given if isinstance(given, nn.Module) else None

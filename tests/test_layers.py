@@ -24,7 +24,7 @@ ALLOWED = {
     "saved": {"build", "settings", "parts", "methods", "memory", "core"},
     "learner": {"saved", "build", "settings", "parts", "methods", "memory", "core"},
     "experiments": {"learner", "build", "settings", "parts", "methods", "memory", "streams", "data", "core"},
-    "report": {"experiments", "settings", "parts"},
+    "report": {"experiments", "settings", "parts", "core"},
     "tables": {"learner", "data", "core"},
     "adapters": {"tables", "learner", "build", "settings", "parts", "methods", "memory", "losses", "core"},
     "cli": {

@@ -231,8 +231,8 @@ def owners_of(option: str, *, but: Kind | None = None, fields: Mapping[str, Any]
         fields: settings beside the parts, by name.
 
     Example:
-        >>> owners_of("epsilon", but="methods")
-        "it is an option of the selection 'centroid' (selection.epsilon) and of the method 'soft_gem' (method.epsilon)"
+        >>> owners_of("fill_first", but="methods")
+        "it is an option of the selection 'centroid' (selection.fill_first)"
         >>> owners_of("lr", but="methods")
         "it is a setting of its own: 'lr'"
     """

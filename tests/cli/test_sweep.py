@@ -177,7 +177,7 @@ def test_workers_of_a_sweep_that_was_killed_save_where_they_are_and_leave(tmp_pa
         ("sweep permuted_digit", 2, "did you mean 'permuted_digits'"),
         ("sweep permuted_digits --seeds few", 2, "'few' are no seeds"),
         ("sweep permuted_digits --methods er,finetun", 2, "did you mean 'finetune'"),
-        ("sweep permuted_digits --ray local", 1, "pip install 'holdfast[ray]'"),
+        ("sweep permuted_digits --ray local", 1, "pip install 'ray>=2.40'"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_an_exit_code(arguments, code, message, holdfast, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 import pytest
 
 from holdfast.core.checkpoint import CHECKPOINT, read_checkpoint, write_checkpoint
-from holdfast.experiments import probing
-from holdfast.experiments.probes import _base
 from holdfast.experiments.probes._base import Moment, Probe
 from holdfast.experiments.probing import lacking, make_probe, parse_logs, parse_probes
 from holdfast.experiments.results import ResultStore
@@ -38,11 +35,6 @@ class Mine(Probe):
 
     def result(self) -> dict[str, Any]:
         return {"losses": self.losses}
-
-
-@pytest.mark.parametrize("module", [probing, _base])
-def test_the_examples_hold(module: Any) -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 def test_a_probe_of_ones_own_leaves_its_part(tmp_path: Path) -> None:

@@ -45,5 +45,5 @@ def test_inputs_stay_bytes_and_are_scaled_to_1():
 def test_without_scikit_learn_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     digits.cache_clear()
-    with pytest.raises(MissingData, match=r"scikit-learn, which is not installed: pip install 'holdfast\[digits\]'"):
+    with pytest.raises(MissingData, match=r"scikit-learn, which is not installed: pip install 'scikit-learn>=1.4'"):
         PermutedDigits()

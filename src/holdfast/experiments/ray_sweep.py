@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+from holdfast.core.extras import how_to_install
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.orders import Begun, Order, Outcome, Report, carry_out
 from holdfast.experiments.probes._base import Moment
@@ -99,7 +100,7 @@ def _imported() -> Any:
     try:
         return importlib.import_module("ray")
     except ModuleNotFoundError as error:
-        raise ValueError("a sweep on Ray needs Ray, which is not installed: pip install 'holdfast[ray]'") from error
+        raise ValueError(f"a sweep on Ray needs Ray, which is not installed: {how_to_install('ray')}") from error
 
 
 class _Tasks:

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.extras import how_to_install
+
 Array = NDArray[np.float64]
 
-NO_MAP = "The drift maps are left out, since openTSNE is not installed: pip install 'holdfast[report]'."
+NO_MAP = f"The drift maps are left out, since openTSNE is not installed: {how_to_install('report')}."
 FEWEST_SAMPLES = 10  # with less there are no neighbours to speak of
 
 

@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import torch
 
+from holdfast.core.extras import how_to_install
 from holdfast.data.layouts import Rows
 from holdfast.data.places import MissingData
 from holdfast.streams._base import seeded_generator
@@ -21,7 +22,7 @@ def digits() -> tuple[Rows, Rows]:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError as reason:
         raise MissingData(
-            "the digits come with scikit-learn, which is not installed: pip install 'holdfast[digits]'"
+            f"the digits come with scikit-learn, which is not installed: {how_to_install('digits')}"
         ) from reason
     x, y = load_digits(return_X_y=True)
     x, y = x.astype(np.uint8), y.astype(np.int64)

@@ -128,5 +128,5 @@ def failing_at(n: int, observe: Callable[[ER, object], float]) -> Callable[[ER, 
 
 
 def test_a_package_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match=r"no_such_package_here, .* pip install 'holdfast\[tensorboard\]'"):
+    with pytest.raises(ValueError, match=r"no_such_package_here, .* pip install 'tensorboard>=2.16'"):
         _logger.imported("no_such_package_here", extra="tensorboard")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from holdfast.core.extras import how_to_install
 from holdfast.experiments.probes._base import Moment, Plan, Probe
 from holdfast.learner import Learner
 from holdfast.streams._base import Task
@@ -75,4 +76,4 @@ def imported(module: str, *, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise ValueError(f"this log needs {module}, which is not installed: pip install 'holdfast[{extra}]'") from error
+        raise ValueError(f"this log needs {module}, which is not installed: {how_to_install(extra)}") from error

@@ -81,7 +81,11 @@ def test_every_part_has_its_place():
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [
-        ("import holdfast", ["matplotlib", "sklearn", "scipy", "ray", "pandas", "openTSNE", "typer", "PIL"]),
+        ("import holdfast", ["torch", "numpy"]),
+        (
+            "from holdfast import Learner",
+            ["matplotlib", "sklearn", "scipy", "ray", "pandas", "openTSNE", "typer", "PIL"],
+        ),
         (
             "import torch, holdfast; holdfast.Learner('drr').observe(torch.ones(1, 2), torch.tensor([0]))",
             ["torch._dynamo", "sympy"],  # torch's compiler, which takes longer to import than torch itself

@@ -7,21 +7,33 @@ import sys
 if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].endswith("holdfast") and not sys.flags.safe_path:
     del sys.path[0]
 
+import importlib
 from typing import TYPE_CHECKING, Any
-
-from holdfast.learner import DriftWatch, Learner, load_learner
 
 if TYPE_CHECKING:
     from holdfast.adapters.scikit_learn import HoldfastClassifier
+    from holdfast.learner import DriftWatch, Learner, load_learner
+
+# The module of each public name, which is imported when the name is first used: torch and scikit-learn take seconds.
+_MODULES = {
+    "DriftWatch": "learner",
+    "HoldfastClassifier": "adapters.scikit_learn",
+    "Learner": "learner",
+    "load_learner": "learner",
+}
 
 __all__ = ["DriftWatch", "HoldfastClassifier", "Learner", "load_learner"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import the estimator of scikit-learn, and scikit-learn with it, when it is first asked for."""
-    if name != "HoldfastClassifier":
+    """Import what is public when it is first asked for."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    from holdfast.adapters.scikit_learn import HoldfastClassifier
+    found = getattr(importlib.import_module(f"holdfast.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
 
-    return HoldfastClassifier
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

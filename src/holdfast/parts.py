@@ -11,13 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from torch import nn
-
-from holdfast.memory.retrieval._base import Retrieval
-from holdfast.memory.selection._base import Selection
-from holdfast.methods._base import Method
-from holdfast.streams._base import Stream
-
 Kind = Literal["methods", "selections", "retrievals", "streams", "backbones"]
 FOLDERS: dict[Kind, str] = {
     "methods": "holdfast.methods",
@@ -26,12 +19,12 @@ FOLDERS: dict[Kind, str] = {
     "streams": "holdfast.streams",
     "backbones": "holdfast.backbones",
 }
-BASES: dict[Kind, type] = {
-    "methods": Method,
-    "selections": Selection,
-    "retrievals": Retrieval,
-    "streams": Stream,
-    "backbones": nn.Module,
+BASES: dict[Kind, tuple[str, str]] = {  # by module and name, since importing them imports torch
+    "methods": ("holdfast.methods._base", "Method"),
+    "selections": ("holdfast.memory.selection._base", "Selection"),
+    "retrievals": ("holdfast.memory.retrieval._base", "Retrieval"),
+    "streams": ("holdfast.streams._base", "Stream"),
+    "backbones": ("torch.nn", "Module"),
 }
 
 
@@ -50,10 +43,17 @@ def _files(folder: str) -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(path) if module.name[0] != "_"))
 
 
+def base_of(kind: Kind) -> type[Any]:
+    """Return the class that everything of a kind is derived from."""
+    module, name = BASES[kind]
+    found: type[Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
 def find(kind: Kind, name: str) -> type[Any]:
     """Return the class that the file `name` holds, or that another package has as 'package.module:Class'."""
     if ":" in name:
-        return foreign_class(name, BASES[kind], among=f"the {kind}")
+        return foreign_class(name, base_of(kind), among=f"the {kind}")
     check_name(name, names(kind), among=kind)
     return _own(kind, name)
 

@@ -142,7 +142,7 @@ def test_with_workers_what_is_missing_is_swept_and_what_fails_there_is_named(sma
         done, *others = experiments
         return SweepReport([run(done, store)], [Failure(other, "no reason") for other in others], 0)
 
-    monkeypatch.setattr("holdfast.cli.paper.run_at_once", run_at_once)
+    monkeypatch.setattr("holdfast.cli.sweeping.run_at_once", run_at_once)
     done = holdfast("paper", "table-6", "--run", "--workers", "2", "--format", "csv")
     rows = [f"ablation_threshold {row} seed {seed}" for seed in (1, 2) for row in ("ring", "epsilon_6_0")]
     assert swept == [(2, rows, False)]

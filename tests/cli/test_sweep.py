@@ -92,7 +92,7 @@ def test_a_sweep_goes_on_beside_failed_runs_and_names_them_at_the_end(gate, hold
 def test_a_sweep_takes_all_rows_and_seeds_of_the_recipe_unless_told_otherwise(tmp_path, holdfast, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "holdfast.cli.sweep.run_at_once",
+        "holdfast.cli.sweeping.run_at_once",
         lambda experiments, *_, **__: asked.extend((e.row, e.seed) for e in experiments) or SweepReport([], [], 0),
     )
     (tmp_path / "mine.toml").write_text("""

@@ -6,24 +6,24 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.progress import Progress
 
+from holdfast.cli import completion
 from holdfast.cli.options import Changes, Data, Threads, err, out
 from holdfast.data.places import user_cache
-from holdfast.experiments.features import compute_features
-from holdfast.experiments.recipes import parse_changes
 from holdfast.parts import Unknown
-from holdfast.settings import Part
-from holdfast.streams._feature_file import FOLDER
 
 OF_PARTS = ("stream", "backbone")
 
 
 def features_command(
-    stream: Annotated[str, typer.Argument(help="A stream of 'holdfast list streams'.")],
-    backbone: Annotated[str, typer.Option(help="The network that makes the features.")] = "efficientnet_lite0",
+    stream: Annotated[
+        str, typer.Argument(help="A stream of 'holdfast list streams'.", autocompletion=completion.streams)
+    ],
+    backbone: Annotated[
+        str, typer.Option(help="The network that makes the features.", autocompletion=completion.backbones)
+    ] = "efficientnet_lite0",
     changes: Changes = None,
     seed: Annotated[int, typer.Option(help="Of a network without pre-trained weights.")] = 1234,
     to: Annotated[Path | None, typer.Option(help="Folder of the file, instead of the user's cache.")] = None,
@@ -31,6 +31,13 @@ def features_command(
     threads: Threads = 1,
 ) -> None:
     """Compute the features of every sample of a stream's data set, and store them in one file."""
+    import torch
+
+    from holdfast.experiments.features import compute_features
+    from holdfast.experiments.recipes import parse_changes
+    from holdfast.settings import Part
+    from holdfast.streams._feature_file import FOLDER
+
     torch.set_num_threads(threads)
     options: dict[str, dict[str, object]] = {part: {} for part in OF_PARTS}
     for name, value in parse_changes(changes or []).items():

@@ -9,41 +9,27 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TextIO, cast, get_args
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
-import torch
 import typer
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from holdfast.cli.options import FAILURES, ContinueAnyway, Data, Device, OutFolder, SizeName, Threads
+from holdfast.cli.options import ContinueAnyway, Data, Device, OutFolder, SizeName, Threads
 from holdfast.cli.printing import console, printable
-from holdfast.cli.progress import run_all
-from holdfast.cli.sweeping import run_at_once
-from holdfast.experiments.experiment import Experiment
-from holdfast.experiments.recipes import Size
-from holdfast.experiments.results import ResultStore, write_text
-from holdfast.experiments.run import How
 from holdfast.parts import Unknown, check_name
-from holdfast.report.figures import Figure, make_figure, missing_for_figure, paper_figures, with_maps
-from holdfast.report.page import results_page
-from holdfast.report.paper import (
-    DRR,
-    all_tables,
-    chosen_tables,
-    make_table,
-    missing_experiments,
-    publications,
-    stored_runs,
-)
-from holdfast.report.rendering import RENDERERS, Grid, as_csv, numbers, ours, terminal, verdicts
-from holdfast.report.svg import draw
-from holdfast.report.tables import Table
 
-FORMATS = ["terminal", "csv", *RENDERERS, "svg"]
+if TYPE_CHECKING:
+    from holdfast.experiments.experiment import Experiment
+    from holdfast.experiments.recipes import Size
+    from holdfast.experiments.results import ResultStore
+    from holdfast.experiments.run import How
+    from holdfast.report.figures import Figure
+    from holdfast.report.rendering import Grid
+    from holdfast.report.tables import Table
 
-GridOf = Callable[[Table], Grid]
+FORMATS = ["terminal", "csv", "html", "latex", "markdown", "svg"]  # svg of figures only
 
 
 def paper_command(
@@ -66,13 +52,21 @@ def paper_command(
     workers: Annotated[int, typer.Option(min=1, help="Runs at once, in processes with one thread each.")] = 1,
 ) -> None:
     """The paper's tables and figures with our numbers; what was not run is a dash, or left out of a figure."""
-    check_name(size, list(get_args(Size)), among="the sizes of a table")
+    import torch
+
+    from holdfast.experiments.results import ResultStore
+    from holdfast.experiments.run import How
+    from holdfast.report.figures import make_figure, missing_for_figure, paper_figures
+    from holdfast.report.paper import all_tables, chosen_tables, make_table, missing_experiments, stored_runs
+    from holdfast.report.rendering import numbers, verdicts
+
+    check_name(size, ["cpu", "full"], among="the sizes of a table")
     check_name(style, FORMATS, among="the formats of a table")
     if table is None and not only_verdicts:
         _list()
         return
     check_name(table or "all", [*all_tables(), *paper_figures(), "all"], among="the papers' tables and figures")
-    figure, sized = paper_figures().get(table or "all"), cast(Size, size)
+    figure, sized = paper_figures().get(table or "all"), cast("Size", size)
     chosen = [] if figure else chosen_tables(table or "all")
     if figure is None and style == "svg":
         raise Unknown(f"tables have no picture: --format svg is of {', '.join(paper_figures())}")
@@ -104,6 +98,10 @@ def paper_command(
 
 def _run_each(experiments: list[Experiment], *, store: ResultStore, workers: int, quiet: bool, how: How) -> bool:
     """Run what is missing; what fails is named in a warning and leaves its place empty. Whether all of it ran."""
+    from holdfast.cli.failures import FAILURES
+    from holdfast.cli.progress import run_all
+    from holdfast.cli.sweeping import run_at_once
+
     if workers > 1:
         report = run_at_once(experiments, store, workers=workers, quiet=quiet, **how)
         for failure in report.failures:
@@ -124,6 +122,9 @@ def _warn(experiment: Experiment, reason: object) -> None:
 
 
 def _list() -> None:
+    from holdfast.report.figures import paper_figures
+    from holdfast.report.paper import DRR, publications
+
     out = _console()
     for name, publication in publications().items():
         out.print(f"{publication.title} ({publication.source})")
@@ -137,14 +138,20 @@ def _list() -> None:
 
 def _give_figure(figure: Figure, style: str, to: Path | None) -> None:
     """Print the figure, or write it into a file: its picture, or the numbers behind it."""
+    from holdfast.report.figures import with_maps
+    from holdfast.report.rendering import ours
+    from holdfast.report.svg import draw
+
     if style == "svg":
         _write(draw(with_maps(figure)), to)
     else:
         _give(list(figure.tables), style, to, grid_of=ours, is_page=False)
 
 
-def _give(tables: list[Table], style: str, to: Path | None, *, grid_of: GridOf, is_page: bool) -> None:
+def _give(tables: list[Table], style: str, to: Path | None, *, grid_of: Callable[[Table], Grid], is_page: bool) -> None:
     """Print the tables, or write them into a file; all of them in Markdown are the page of results."""
+    from holdfast.report.rendering import terminal
+
     if style == "terminal":
         file = sys.stdout if to is None else io.StringIO()
         drawn = [terminal(grid_of(table)) for table in tables]
@@ -161,12 +168,17 @@ def _write(text: str, to: Path | None) -> None:
     if to is None:
         sys.stdout.write(text)
         return
+    from holdfast.experiments.results import write_text
+
     to.parent.mkdir(parents=True, exist_ok=True)
     write_text(to, text)
     _console().print(f"written to {to}")
 
 
-def _text(tables: list[Table], style: str, base: Path, *, grid_of: GridOf, is_page: bool) -> str:
+def _text(tables: list[Table], style: str, base: Path, *, grid_of: Callable[[Table], Grid], is_page: bool) -> str:
+    from holdfast.report.page import results_page
+    from holdfast.report.rendering import RENDERERS, as_csv
+
     if style == "csv":
         return as_csv(tables, base)
     if style == "markdown" and is_page:

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from holdfast.cli.options import FAILURES, Data, Device, Every, Json, err, out, print_json, stop_on_signal
+from holdfast.cli.failures import FAILURES
+from holdfast.cli.options import Data, Device, Every, Json, err, out, print_json, stop_on_signal
 from holdfast.cli.progress import RunWatcher
 from holdfast.experiments.code import other_code
 from holdfast.experiments.equivalent import record_equivalence

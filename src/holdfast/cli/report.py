@@ -8,11 +8,6 @@ from typing import Annotated
 
 import typer
 
-from holdfast.experiments.results import write_text
-from holdfast.report.html_page import html_page
-from holdfast.report.page_data import page_data
-from holdfast.report.watch import WatchedPage, make_server
-
 
 def report_command(
     runs: Annotated[Path, typer.Argument(help="A folder of results.")] = Path("runs"),
@@ -21,6 +16,10 @@ def report_command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of --watch; 0 takes a free one.")] = 8321,
 ) -> None:
     """Write one page that shows stored results: tables, curves, drift and memory; it needs no network."""
+    from holdfast.experiments.results import write_text
+    from holdfast.report.html_page import html_page
+    from holdfast.report.page_data import page_data
+
     if not runs.is_dir():
         raise FileNotFoundError(f"no folder of results at {runs}: name one that holds runs")
     if watch:
@@ -38,6 +37,9 @@ def report_command(
 
 def _serve(runs: Path, port: int) -> None:
     """Serve the page until Ctrl-C."""
+    from holdfast.report.page_data import page_data
+    from holdfast.report.watch import WatchedPage, make_server
+
     page = WatchedPage(lambda: page_data(runs, base=Path.cwd()), lambda: _state(runs))
     with make_server(page, port) as server:
         typer.echo(f"following {runs} at http://127.0.0.1:{server.server_port}/ until Ctrl-C")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,21 +25,15 @@ from holdfast.cli.options import (
     RecipeName,
     SizeName,
     Subset,
-    all_changes,
-    all_experiments,
-    all_probes,
-    as_document,
     err,
     out,
     parse_seeds,
-    print_comparison,
     print_json,
-    sized_recipe,
 )
-from holdfast.cli.sweeping import run_at_once
-from holdfast.experiments.results import ResultStore
-from holdfast.experiments.run import How
-from holdfast.experiments.sweep import Failure
+
+if TYPE_CHECKING:
+    from holdfast.experiments.results import ResultStore
+    from holdfast.experiments.sweep import Failure
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Runs at once; else one for each processor.")]
 Ray = Annotated[str | None, typer.Option(metavar="ADDRESS|auto|local", help="A Ray cluster to run on.")]
@@ -67,17 +61,23 @@ def sweep_command(
     as_json: Json = False,
 ) -> None:
     """Learn one stream with all rows and seeds of a recipe at once, and print a table; started again, it goes on."""
+    from holdfast.cli.asked import all_changes, all_experiments, sized_recipe, way_to_run
+    from holdfast.cli.sweeping import run_at_once
+    from holdfast.cli.tables import as_document, print_comparison
+    from holdfast.experiments.results import ResultStore
+
     loaded = sized_recipe(recipe, size)
     rows = methods.split(",") if methods else list(loaded.rows) or loaded.compare  # of a stream's own name no rows
     chosen_seeds = parse_seeds(seeds) if seeds else loaded.seeds
     experiments = all_experiments(loaded, rows, chosen_seeds, all_changes(changes, tasks, n_tasks))
     store = ResultStore(out_folder)
-    how = How(
-        data=data,
-        device=device,
-        checkpoint_seconds=checkpoint_every,
+    how = way_to_run(
+        data,
+        device,
+        checkpoint_every=checkpoint_every,
         record=record,
-        probes=all_probes(probe, log),
+        probe=probe,
+        log=log,
         continue_anyway=continue_anyway,
     )
     report = run_at_once(experiments, store, workers=workers, ray=ray, quiet=as_json, **how)

@@ -1,0 +1,36 @@
+"""`holdfast show`: stored results on the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.options import Columns, Json, print_json
+
+
+def show_command(
+    path: Annotated[Path, typer.Argument(help="A run's folder, or a folder of many.")] = Path("runs"),
+    as_json: Json = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
+    columns: Columns = "",
+) -> None:
+    """Print stored results: a table of many, or everything about one."""
+    from holdfast.cli.tables import as_document, print_comparison, print_markdown, print_result
+    from holdfast.experiments.results import ResultStore, read_result
+
+    if not path.exists():
+        raise FileNotFoundError(f"no results at {path}: name the folder of a run, or one that holds runs")
+    results = [read_result(path / "result.json")] if (path / "result.json").exists() else ResultStore(path).results()
+    if as_json:
+        print_json([as_document(result, None) for result in results])
+        return
+    if not results:
+        raise FileNotFoundError(f"no finished run in {path}: 'holdfast run' makes one")
+    if len(results) == 1 and not as_markdown and not columns:
+        print_result(results[0])
+    elif as_markdown:
+        print_markdown(results, path, columns)
+    else:
+        print_comparison(results, path, columns)

@@ -22,11 +22,26 @@ ALLOWED = {
     "settings": {"parts", "methods", "memory", "streams", "core"},
     "build": {"settings", "parts", "methods", "memory", "streams", "core"},
     "saved": {"build", "settings", "parts", "methods", "memory", "core"},
-    "learner": {"saved", "build", "settings", "parts", "methods", "memory", "core"},
+    "predictor": {"settings", "methods", "core"},
+    "learner": {"predictor", "saved", "build", "settings", "methods", "memory", "core"},
+    "loading": {"learner", "saved", "core"},
+    "drift_watch": {"learner", "core"},
     "experiments": {"learner", "build", "settings", "parts", "methods", "memory", "streams", "data", "core"},
     "report": {"experiments", "settings", "parts", "core"},
-    "tables": {"learner", "data", "core"},
-    "adapters": {"tables", "learner", "build", "settings", "parts", "methods", "memory", "losses", "core"},
+    "tables": {"loading", "learner", "data", "core"},
+    "adapters": {
+        "tables",
+        "loading",
+        "learner",
+        "predictor",
+        "build",
+        "settings",
+        "parts",
+        "methods",
+        "memory",
+        "losses",
+        "core",
+    },
     "cli": {
         "adapters",
         "tables",
@@ -41,7 +56,7 @@ ALLOWED = {
         "holdfast",
     },
     "__main__": {"cli"},
-    "holdfast": {"adapters", "learner"},  # __init__.py
+    "holdfast": {"adapters", "drift_watch", "loading", "learner", "predictor"},  # __init__.py
 }
 FILES = sorted(SOURCE.rglob("*.py"))
 

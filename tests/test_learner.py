@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from holdfast import Learner, load_learner
-from holdfast import learner as learner_module
+from holdfast import Learner, load_learner, loading
 from holdfast.core.batch import Batch
 from holdfast.core.checkpoint import CorruptCheckpoint, write_checkpoint
-from holdfast.core.classes import SETTINGS, Setting
+from holdfast.core.classes import MAX_TASKS, SETTINGS, Setting
+from holdfast.core.inputs import MAX_CLASSES
 from holdfast.core.model import PREDICT_SIZE
-from holdfast.learner import MAX_CLASSES, MAX_TASKS
 from holdfast.methods._base import Diverged, Method
 from holdfast.parts import names
 from tests.support.same import assert_same
@@ -853,7 +852,7 @@ def test_junk_in_any_place_is_refused_with_a_clear_kind_of_error_or_is_taken(
             continue  # what is deeper is the same with both backbones
         for junk in JUNK:
             state = changed(copy.deepcopy(whole), path, junk)
-            monkeypatch.setattr(learner_module, "read_checkpoint", lambda _path, state=state: state)
+            monkeypatch.setattr(loading, "read_checkpoint", lambda _path, state=state: state)
             try:
                 with warnings.catch_warnings(), Largest() as largest:
                     warnings.simplefilter("ignore")

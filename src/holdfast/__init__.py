@@ -12,17 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.adapters.scikit_learn import HoldfastClassifier
-    from holdfast.learner import DriftWatch, Learner, load_learner
+    from holdfast.drift_watch import DriftWatch
+    from holdfast.learner import Learner
+    from holdfast.loading import load_learner
+    from holdfast.predictor import Predictor, Snapshot
 
 # The module of each public name, which is imported when the name is first used: torch and scikit-learn take seconds.
 _MODULES = {
-    "DriftWatch": "learner",
+    "DriftWatch": "drift_watch",
     "HoldfastClassifier": "adapters.scikit_learn",
     "Learner": "learner",
-    "load_learner": "learner",
+    "Predictor": "predictor",
+    "Snapshot": "predictor",
+    "load_learner": "loading",
 }
 
-__all__ = ["DriftWatch", "HoldfastClassifier", "Learner", "load_learner"]
+__all__ = ["DriftWatch", "HoldfastClassifier", "Learner", "Predictor", "Snapshot", "load_learner"]
 __version__ = "0.1.0"
 
 

@@ -7,25 +7,58 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from holdfast.core.model import Model, predicting
 from holdfast.core.optimizers import make_optimizer
+from holdfast.core.options import readable
 from holdfast.memory.retrieval._base import Retrieval
 from holdfast.memory.selection._base import Selection
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Method, ReplayMethod
-from holdfast.parts import Kind, find
+from holdfast.parts import Kind, Unknown, find
 from holdfast.settings import (
     FOR_EVERY_BACKBONE,
     LearnerSettings,
     Part,
+    check_setting,
     inner_stream,
     is_wrapped,
     option_values,
     options_of,
+    resolved_settings,
 )
 from holdfast.streams._base import Stream
+
+
+def asked_settings(method: str | dict[str, Any], fields: dict[str, Any], options: dict[str, Any]) -> LearnerSettings:
+    """Return the settings that a caller asks for, with every option stated; Unknown says what is wrong with them.
+
+    Args:
+        fields: fields of `LearnerSettings` beside the method.
+        options: options of the method.
+    """
+    part = Part.model_validate(method)
+    known = sorted({*LearnerSettings.model_fields, *options_of("methods", part.name)})
+    for name in options:
+        check_setting(name, known, among="the settings of a learner", fields=LearnerSettings.model_fields)
+    try:
+        settings = LearnerSettings.model_validate({"method": part.with_options(**options), **fields})
+    except ValidationError as error:
+        raise Unknown(readable(error)) from error
+    return resolved_settings(settings)
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """Return the device; ValueError if it cannot be used here."""
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device '{device}' cannot be used here ({reason}): 'cpu' always can") from error
+    return found
 
 
 def make(kind: Kind, part: Part, *given: Any, **built: Any) -> Any:

@@ -13,14 +13,14 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from holdfast.build import make
+from holdfast.build import build_method, build_model, make
 from holdfast.core.batch import TaskNumber
 from holdfast.core.classes import learns_by_task
 from holdfast.core.state import Count, State, is_finite
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Method, ReplayMethod
-from holdfast.parts import Kind
-from holdfast.settings import LearnerSettings, Part, options_of
+from holdfast.parts import Kind, find
+from holdfast.settings import LearnerSettings, Part, options_of, resolved_settings
 
 MAX_DIMENSIONS = 32  # of one sample
 SMALL = 10_000  # numbers
@@ -41,6 +41,42 @@ class SavedLearner(BaseModel):
     n_observed: Count
     running_task: TaskNumber | None
     method: dict[str, Any] | None
+
+
+def stored_settings(saved: Any) -> LearnerSettings:
+    """Return the settings in a file, which may be from before some options existed."""
+    return resolved_settings(LearnerSettings.model_validate(saved), stored=True)
+
+
+def restored_method(
+    settings: LearnerSettings, state: State, backbone: nn.Module | None, device: torch.device
+) -> Method | None:
+    """Return the method of a saved learner, None if it had none; an error if the state does not fit the settings.
+
+    The method is built anew, since the head of one that is in use may have grown beyond the saved one.
+
+    Args:
+        backbone: stands in for the backbone that is named; its weights become those that were saved.
+    """
+    saved = state["method"]
+    if saved is not None:
+        settings = resolved_settings(as_saved(settings, saved))
+    check_saved(settings, state, backbone)
+    if saved is None:
+        return None
+    model = build_model(
+        settings,
+        state["input_shape"],
+        scale=state["scale"],
+        mean=state["mean"],
+        backbone=backbone,
+        n_features=n_features_of(state, backbone),
+    )
+    find("methods", settings.method.name).check_state(saved, model)
+    method = build_method(settings, model.to(device))
+    method.load_state_dict(saved)
+    check_extras(method, settings)
+    return method
 
 
 def as_saved(settings: LearnerSettings, method: State) -> LearnerSettings:

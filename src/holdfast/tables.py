@@ -19,7 +19,8 @@ from holdfast.core.input_watch import InputWarning
 from holdfast.core.labels import Label, Labels
 from holdfast.core.state import Count, State, Stateful
 from holdfast.data.rows import PICTURE
-from holdfast.learner import Learner, load_learner
+from holdfast.learner import Learner
+from holdfast.loading import load_learner
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})  # texts, in small letters, for a missing value
 MOST_PLACES = 16  # of a column of categories

@@ -15,7 +15,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor, nn
 
 from holdfast.core.labels import Labels
-from holdfast.learner import Learner, load_learner
+from holdfast.learner import Learner
+from holdfast.loading import load_learner
 
 Array = NDArray[Any]
 BATCH = 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, get_args
 
@@ -71,6 +72,9 @@ class SeenClasses(Stateful):
         )  # (k,) each task and class seen, as one number, the task in its upper half; sorted
         self.learned = torch.zeros(0, dtype=torch.bool)  # (k,) false where the class was announced and no sample came
         self._look_again()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SeenClasses:
+        return copy.copy(self)
 
     @property
     def learns_by_task(self) -> bool:

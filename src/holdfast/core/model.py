@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -172,6 +173,24 @@ class Model(nn.Module):
         if self.device.type != "cpu":
             return PREDICT_SIZE
         return min(PREDICT_SIZE, max(4, CACHED_NUMBERS // math.prod(x.shape[1:])))
+
+    def has_the_backbone_of(self, other: Model) -> bool:
+        """Return True if both make the same features of the same inputs, by the same weights."""
+        weights, others = self.backbone.state_dict(), other.backbone.state_dict()
+        same = weights.keys() == others.keys() and all(
+            torch.equal(weights[name], others[name].to(weights[name].device)) for name in weights
+        )
+        return same and torch.equal(self.mean, other.mean.to(self.mean.device))
+
+    def copy_for_predicting(self) -> Model:
+        """Return a copy, in the mode of predicting for good, that no pass changes: threads may share it."""
+        twin = copy.deepcopy(self)
+        if twin.learns_single_samples:
+            for module in twin.modules():
+                if module.training and isinstance(module, _BatchNorm):
+                    module.register_forward_hook(_normalised_alone)
+        twin.eval().requires_grad_(False)
+        return twin
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"seen": self.seen.state_dict(), "rng": self.head.rng.get_state()}

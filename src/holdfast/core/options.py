@@ -171,6 +171,15 @@ def _reasons(error: ValidationError) -> str:
     return " or ".join(dict.fromkeys(str(problem["msg"]) for problem in error.errors()))
 
 
+def readable(error: ValidationError) -> str:
+    """Return in words, field by field, why settings are refused."""
+    lines = []
+    for problem in error.errors():
+        where = ".".join(str(step) for step in problem["loc"])
+        lines.append(f"{where or 'settings'}: {problem['msg']}, not {shown(problem['input'])}")
+    return "; ".join(lines)
+
+
 def shown(value: Any) -> str:
     """Return a value as a message shows it, cut where it is long.
 

@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
+from holdfast.core.options import readable
 from holdfast.experiments.experiment import Experiment
-from holdfast.learner import readable
 from holdfast.methods._base import Method, ReplayMethod
 from holdfast.parts import Unknown, check_name, find, names
 from holdfast.settings import PARTS, Part, check_setting, options_of, resolved_settings

@@ -209,6 +209,14 @@ class Memory(Stateful):
             picked[top if candidate in picked else candidate] = None
         return list(picked)
 
+    def excerpt(self, *extras: str) -> Memory:
+        """Return a copy of the classes and tasks stored, and of these extras beside them, without the inputs."""
+        names = ["y", "task", *(_EXTRA + name for name in extras)]
+        made = Memory(1, device=self.device)
+        made.columns = {name: column[: self.filled].clone() for name, column in self.columns.items() if name in names}
+        made.filled = self.filled
+        return made
+
     def state_dict(self) -> State:
         """Everything but the free slots, which hold nothing."""
         state = super().state_dict()

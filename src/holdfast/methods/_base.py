@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 from torch import Tensor
@@ -16,7 +17,7 @@ from holdfast.core.batch import FEATURE, NO_TASK, Batch
 from holdfast.core.gradients import assign_gradient, flat_gradient
 from holdfast.core.model import HeadKind, Model, predicting
 from holdfast.core.optimizers import Optimizer, check_groups, check_moments, grow_optimizer, parameters_of
-from holdfast.core.state import State, Stateful
+from holdfast.core.state import Plain, State, Stateful
 from holdfast.memory.retrieval._base import Retrieval
 from holdfast.memory.selection._base import Selection
 from holdfast.memory.storage import Memory
@@ -48,6 +49,8 @@ class Method(Stateful):
     """
 
     head: ClassVar[HeadKind] = "linear"  # what it learns with unless told otherwise
+
+    reads: ClassVar[frozenset[str]] = frozenset()  # attributes, beside model and options, that `scores` reads
 
     model: Model
     optimizer: Optimizer
@@ -95,6 +98,38 @@ class Method(Stateful):
         """(n, n_features) features without gradient, of the model as it predicts."""
         with self.settled():
             return self.model.embed(x)
+
+    def prepare_to_predict(self) -> None:
+        """Work out whatever `scores` would work out at its first call after a batch; no state changes."""
+
+    def copy_for_predicting(self) -> Self:
+        """Return a copy with the same scores and features, which no call changes: threads may share it.
+
+        It has a copy of the weights as they predict, of what `reads` names, and of the options. Where a class scores
+        in a way of its own and does not say what it reads, everything is copied.
+        """
+        twin = object.__new__(type(self))
+        with self.settled():
+            self.prepare_to_predict()
+            twin.model = self.model.copy_for_predicting()
+        reads = self._known_reads()
+        for name, value in vars(self).items():
+            if name not in ("model", "optimizer", "weight_average") and (
+                reads is None or name in reads or isinstance(value, Plain | tuple)
+            ):
+                setattr(twin, name, copy.deepcopy(value))
+        twin.weight_average = None
+        return twin
+
+    @classmethod
+    def _known_reads(cls) -> frozenset[str] | None:
+        """Return what `scores` reads, None if the class that defines it does not say."""
+        for each in cls.__mro__:
+            if "reads" in vars(each):
+                return cls.reads
+            if "scores" in vars(each):
+                return None
+        return None
 
     def caution(self) -> str | None:
         """One sentence where the method means little in the model's setting; the header of a run shows it."""

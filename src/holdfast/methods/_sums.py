@@ -40,6 +40,7 @@ class SumsMethod(Method):
     """
 
     derived: ClassVar[frozenset[str]] = frozenset({"_solution"})
+    reads: ClassVar[frozenset[str]] = frozenset({"sums", "_solution"})
     products: ClassVar[bool] = True  # whether Σ x xᵀ is needed
 
     sums: ClassSums = field(init=False)
@@ -104,6 +105,10 @@ class SumsMethod(Method):
         scores = self.sum_scores(features)
         scores = scores.masked_fill(self.sums.counts == 0, LEAST).to(self.model.head.weight)
         return self.model.masked(scores, task)
+
+    def prepare_to_predict(self) -> None:
+        if self.sums.n_samples:
+            self.work_out()
 
     @abstractmethod
     def work_out(self) -> None:

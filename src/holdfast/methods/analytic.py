@@ -35,6 +35,8 @@ class Analytic(SumsMethod):
 
     derived: ClassVar[frozenset[str]] = frozenset({"_solution", "_matrix"})
 
+    reads: ClassVar[frozenset[str]] = SumsMethod.reads | {"_matrix"}
+
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] | None = None
     ridge: Annotated[float, Field(gt=0)] | None = None
     form: Literal["gram", "recursive"] = "gram"

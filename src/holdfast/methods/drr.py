@@ -47,6 +47,7 @@ class DRR(ReplayMethod):
     selects: ClassVar[str] = "centroid"
     derived: ClassVar[frozenset[str]] = frozenset({"_means"})
     extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
+    reads: ClassVar[frozenset[str]] = frozenset({"_means"})
 
     reading: Literal["classes", "samples", "centroids"] = "classes"
     logit_scale: Annotated[float, Field(gt=0)] = 10.0
@@ -183,9 +184,13 @@ class DRR(ReplayMethod):
         """(n, n_classes) cosines of features with what `classifier` asks for; minus infinity where none competes."""
         if self.classifier == "head":
             return self.model.masked(self.model.head.cosines(features), task)
-        if self._means is None or len(self._means) < self.model.head.n_classes:
-            self._means = self.class_means()
+        self.prepare_to_predict()
+        assert self._means is not None
         return self.model.masked(nearest_mean_scores(features, self._means), task)
+
+    def prepare_to_predict(self) -> None:
+        if self.classifier != "head" and (self._means is None or len(self._means) < self.model.head.n_classes):
+            self._means = self.class_means()
 
     def class_means(self) -> Tensor:
         """(n_classes, d) the mean of each class, of stored samples or of the selection's centroids."""

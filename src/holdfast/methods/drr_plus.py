@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -32,6 +32,8 @@ class DRRPlus(DRR):
         augment: replay images shifted by up to four pixels and flipped or not.
         between_samples: add the loss in the reading `samples` to that of the reading chosen.
     """
+
+    reads: ClassVar[frozenset[str]] = DRR.reads
 
     mirror: bool = False
     mirror_scores: bool = False

@@ -50,6 +50,7 @@ class Hedge(ReplayMethod):
     """
 
     extras: ClassVar[frozenset[str]] = frozenset({"trend"})
+    reads: ClassVar[frozenset[str]] = frozenset({"networks", "scaling", "levels", "losses"})
 
     replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 100
     rates: Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], Field(min_length=1)] = (0.001, 0.003, 0.01)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +30,7 @@ class KNN(ReplayMethod):
     """
 
     extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
+    reads: ClassVar[frozenset[str]] = frozenset()
 
     replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 0
     k: Annotated[int, Field(ge=1)] = 20
@@ -54,6 +55,11 @@ class KNN(ReplayMethod):
             raise Diverged("the backbone makes features that are not finite: nothing was learned of this batch")
         self.remember(batch.with_extra(feature=features))
         return 0.0
+
+    def copy_for_predicting(self) -> Self:
+        twin = super().copy_for_predicting()
+        twin.memory = self.memory.excerpt(FEATURE)
+        return twin
 
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
         """(n, n_classes) the votes for each class, in shares of the highest that there can be."""

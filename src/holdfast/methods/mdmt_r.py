@@ -36,6 +36,7 @@ class MDMTR(ReplayMethod):
     head: ClassVar[HeadKind] = "cosine"
     selects: ClassVar[str] = "ring"
     extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
+    reads: ClassVar[frozenset[str]] = frozenset()
 
     logit_scale: Annotated[float, Field(gt=0)] = 24.0
     task_margin: Annotated[float, Field(ge=0, lt=math.pi)] = 0.4

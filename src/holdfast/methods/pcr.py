@@ -29,6 +29,7 @@ class PCR(ReplayMethod):
     """
 
     head: ClassVar[HeadKind] = "cosine"
+    reads: ClassVar[frozenset[str]] = frozenset()
 
     temperature: Annotated[float, Field(gt=0)] = 0.09
 

@@ -32,6 +32,8 @@ class RanDumb(Slda):
 
     derived: ClassVar[frozenset[str]] = frozenset({"_solution", "_drawn"})
 
+    reads: ClassVar[frozenset[str]] = Slda.reads | {"_drawn"}
+
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] = 2000
     gamma: Annotated[float, Field(gt=0)] = 1.0
 

@@ -1,0 +1,120 @@
+"""Predictions from inputs, for a learner that goes on learning and for an immutable snapshot of it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from holdfast.core.inputs import Array, checked_inputs, checked_tasks
+from holdfast.methods._base import Method
+from holdfast.settings import LearnerSettings
+
+
+class Predictor:
+    """Base class of `Learner` and `Snapshot`: everything that is worked out from scores and features.
+
+    Predictions change nothing. Any number of threads may call a predictor, also while one thread learns.
+    """
+
+    settings: LearnerSettings
+    device: torch.device
+    input_shape: tuple[int, ...] | None
+    input_dtype: torch.dtype | None
+
+    @property
+    @abstractmethod
+    def method(self) -> Method:
+        """Return the method that scores; RuntimeError before anything was learned."""
+
+    def _turn(self) -> AbstractContextManager[object]:
+        """Return a context manager: entered before `_lock`, it lets threads that wait go first."""
+        return nullcontext()
+
+    @property
+    def _lock(self) -> AbstractContextManager[object]:
+        """Return a context manager: inside, no other thread changes what predictions are made with."""
+        return nullcontext()
+
+    def predict(self, x: Array, task: int | Array | None = None) -> Tensor:
+        """(n,) Return the class of each sample.
+
+        Args:
+            x: (n, …) inputs: tensor, array or list; bytes or floats.
+            task: of all samples, or (n,); in the setting `task`, and there only.
+
+        Example:
+            >>> from holdfast import Learner
+            >>> learner = Learner("ncm", backbone="identity")
+            >>> loss = learner.observe([[0.0, 1.0], [1.0, 0.0]], [0, 1])
+            >>> learner.predict([[0.1, 0.9]])
+            tensor([0])
+        """
+        return self.scores(x, task).argmax(dim=1)
+
+    def scores(self, x: Array, task: int | Array | None = None) -> Tensor:
+        """(n, n_classes) Return one number a class, minus infinity where a class does not compete."""
+        with self._turn(), self._lock:
+            method = self.method
+            seen = method.model.seen
+            if not seen.all_seen().any():
+                raise RuntimeError("nothing was learned yet: call observe(x, y) first")
+            inputs = checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype)
+            tasks = checked_tasks(task, len(inputs), self.settings.setting, learning=False)
+            for number in sorted(set(tasks.tolist())) if task is not None else ():
+                if not seen.knows_task(number):
+                    raise ValueError(f"task {number} was never observed: predict for a task that was")
+            size = method.model.part_size(inputs)
+            with method.settled():
+                if len(inputs) <= size:
+                    return method.scores(inputs.to(self.device), tasks.to(self.device))
+                parts = zip(torch.split(inputs, size), torch.split(tasks, size), strict=True)
+                return torch.cat([method.scores(x.to(self.device), task.to(self.device)) for x, task in parts])
+
+    def features(self, x: Array) -> Tensor:
+        """(n, n_features) Return what the backbone makes of inputs, as when predicting."""
+        with self._turn(), self._lock:
+            return self.method.embed(checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype))
+
+
+class Snapshot(Predictor):
+    """Predict as a learner did at one moment. Nothing changes it, so threads need no lock.
+
+    `Learner.snapshot` makes it. It has a copy of the weights, averaged if the learner averages them, and of whatever
+    else scores are worked out from; it has no memory of samples unless the method predicts by those.
+
+    Attributes:
+        n_observed: the batches that the learner had observed.
+
+    Example:
+        >>> from holdfast import Learner
+        >>> learner = Learner("er", n_classes=2)
+        >>> loss = learner.observe([[0.0, 1.0], [1.0, 0.0]], [0, 1])
+        >>> snapshot = learner.snapshot()
+        >>> before = snapshot.scores([[0.0, 1.0]])
+        >>> loss = learner.observe([[0.0, 1.0], [1.0, 0.0]], [1, 1])
+        >>> torch.equal(snapshot.scores([[0.0, 1.0]]), before), torch.equal(learner.scores([[0.0, 1.0]]), before)
+        (True, False)
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        settings: LearnerSettings,
+        *,
+        input_shape: tuple[int, ...] | None,
+        input_dtype: torch.dtype | None,
+        device: torch.device,
+        n_observed: int,
+    ) -> None:
+        self._method = method
+        self.settings = settings
+        self.input_shape, self.input_dtype = input_shape, input_dtype
+        self.device = device
+        self.n_observed = n_observed
+
+    @property
+    def method(self) -> Method:
+        return self._method

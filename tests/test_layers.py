@@ -27,6 +27,18 @@ ALLOWED = {
     "loading": {"learner", "saved", "core"},
     "drift_watch": {"learner", "core"},
     "experiments": {"learner", "build", "settings", "parts", "methods", "memory", "streams", "data", "core"},
+    "checks": {
+        "experiments",
+        "loading",
+        "learner",
+        "build",
+        "settings",
+        "parts",
+        "methods",
+        "memory",
+        "streams",
+        "core",
+    },
     "report": {"experiments", "settings", "parts", "core"},
     "tables": {"loading", "learner", "data", "core"},
     "adapters": {
@@ -44,6 +56,7 @@ ALLOWED = {
     },
     "cli": {
         "adapters",
+        "checks",
         "tables",
         "report",
         "experiments",

@@ -54,6 +54,10 @@ COMMANDS = {
         "Compute the features of every sample of a stream's data set, and store them in one file.",
     ),
     "data": Command("data:app", "The data sets: what there is, what is here, and how to get it."),
+    "check": Command(
+        "check:check_command",
+        "Test a method, selection, retrieval, stream, backbone or probe of your own against the package's contracts.",
+    ),
     "list": Command(
         "listing:list_command", "List methods, streams, selections, retrievals, backbones, probes or recipes."
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +21,7 @@ from holdfast.core.optimizers import OptimizerName
 from holdfast.core.state import State, Stateful
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Method, ReplayMethod
-from holdfast.predictor import Predictor, Snapshot
+from holdfast.predictor import MOST_EXAMPLES, Predictor, Snapshot
 from holdfast.saved import restored_method, stored_settings
 from holdfast.settings import LearnerSettings, resolved_settings
 
@@ -285,6 +285,31 @@ class Learner(Predictor, Stateful):
                 device=self.device,
                 n_observed=self.n_observed,
             )
+
+    def export(
+        self, path: str | Path, examples: Array | None = None, *, about: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a .onnx or .pt2 file that scores without holdfast; see `Snapshot.export`.
+
+        Args:
+            examples: (n, …) inputs on which the file is compared; without them, samples from memory or random ones.
+
+        Example:
+            >>> import tempfile
+            >>> learner = Learner("slda", backbone="identity")
+            >>> loss = learner.observe([[0.0, 1.0], [1.0, 0.0], [0.2, 1.0], [1.0, 0.1]], [0, 1, 0, 1])
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     learner.export(f"{folder}/model.pt2")
+            ...     scores = torch.export.load(f"{folder}/model.pt2").module()(torch.tensor([[0.1, 1.0]]))
+            >>> scores.argmax(dim=1)
+            tensor([0])
+        """
+        with self._turn(), self._lock:
+            snapshot = self.snapshot()
+            memory = self.memory
+            if examples is None and memory is not None and len(memory):
+                examples = memory.x[:MOST_EXAMPLES].clone()
+        snapshot.export(path, examples, about=about)
 
     def watch(self, watcher: Callable[[Learner], None]) -> None:
         """Call `watcher` after each batch; watchers are not saved."""

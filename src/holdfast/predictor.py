@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from holdfast.core.inputs import Array, checked_inputs, checked_tasks
+from holdfast.export.files import export_method
 from holdfast.methods._base import Method
 from holdfast.settings import LearnerSettings
+
+LEAST_EXAMPLES, MOST_EXAMPLES = 8, 64  # inputs that an exported file is compared on
 
 
 class Predictor:
@@ -118,3 +124,42 @@ class Snapshot(Predictor):
     @property
     def method(self) -> Method:
         return self._method
+
+    def export(
+        self, path: str | Path, examples: Array | None = None, *, about: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a file that scores without holdfast: .onnx for ONNX Runtime and others, .pt2 for `torch.export.load`.
+
+        It takes raw inputs `x` (n, …), in the setting `task` also `task` (n,), and gives `scores` (n, n_classes).
+        Scale and mean, the weights that predict and class means are inside. Its metadata `holdfast` are JSON. The file
+        is compared with this snapshot first: if scores differ by more than 1e-5, nothing is written, and it raises.
+
+        Args:
+            examples: (n, …) inputs that are compared; without them, random ones.
+            about: plain values to add to the metadata.
+        """
+        if self.input_shape is None or self.input_dtype is None or not self.method.model.seen.all_seen().any():
+            raise RuntimeError("nothing was learned yet: call observe(x, y) first")
+        if examples is None:
+            inputs = _random_inputs(self.input_shape, self.input_dtype)
+        else:
+            inputs = checked_inputs(examples, shape=self.input_shape, dtype=self.input_dtype)
+        enough = [i % len(inputs) for i in range(max(LEAST_EXAMPLES, min(len(inputs), MOST_EXAMPLES)))]
+        export_method(Path(path), self.method, inputs[enough].cpu(), self._metadata() | dict(about or {}))
+
+    def _metadata(self) -> dict[str, Any]:
+        """Return what a file says about the learner."""
+        return {
+            "settings": self.settings.model_dump(mode="json"),
+            "input_shape": self.input_shape,
+            "input_dtype": str(self.input_dtype).removeprefix("torch."),
+            "n_observed": self.n_observed,
+        }
+
+
+def _random_inputs(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Return inputs (n, *shape): bytes of all values, or normal floats."""
+    rng = torch.Generator().manual_seed(0)
+    if dtype == torch.uint8:
+        return torch.randint(256, (LEAST_EXAMPLES, *shape), dtype=dtype, generator=rng)
+    return torch.randn(LEAST_EXAMPLES, *shape, generator=rng).to(dtype)

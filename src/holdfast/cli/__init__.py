@@ -49,6 +49,9 @@ COMMANDS = {
         "learn:predict_command",
         "Predict the label of each row of a table: CSV with the place of the row and its label.",
     ),
+    "export": Command(
+        "export:export_command", "Write a saved learner as an ONNX or torch.export file that scores without holdfast."
+    ),
     "features": Command(
         "features:features_command",
         "Compute the features of every sample of a stream's data set, and store them in one file.",

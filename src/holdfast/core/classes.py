@@ -87,6 +87,11 @@ class SeenClasses(Stateful):
         return predicts_by_task(self.setting)
 
     @property
+    def n_tasks(self) -> int:
+        """One more than the highest number of a task seen."""
+        return 1 + max(0, int(self.pairs[-1]) >> _SHIFT) if len(self.pairs) else 1
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all tensors, those included that make looking up fast."""
         pairs = 9 * len(self.pairs) + (0 if len(self._own) == len(self.pairs) else 8 * len(self._own))
@@ -96,6 +101,10 @@ class SeenClasses(Stateful):
         """Make room for `n_classes` classes."""
         self.n_classes = n_classes
         self._look_again()
+
+    def tasks(self) -> Array:
+        """(k,) the numbers of the tasks seen, in order."""
+        return np.unique(self.pairs.numpy() >> _SHIFT)
 
     def were_seen(self, y: Tensor, task: Tensor) -> bool:
         """Return (n,) True for each class `y` (n,) that was learned in its `task` (n,)."""
@@ -171,8 +180,7 @@ class SeenClasses(Stateful):
         if not self.predicts_by_task:
             groups = self._all[None] & self.all_learned()
         else:
-            tasks = torch.from_numpy(np.unique(self.pairs.numpy() >> _SHIFT))
-            groups = self.of_task(tasks) & self.all_learned()
+            groups = self.of_task(torch.from_numpy(self.tasks())) & self.all_learned()
         return groups[groups.any(dim=1)]
 
     def classes(self) -> Tensor:
@@ -224,7 +232,7 @@ class SeenClasses(Stateful):
         self.n_tasks_learned = len(np.unique(learned.numpy() >> _SHIFT))
         self._own = self.pairs if self.predicts_by_task else learned
         self._table = None
-        n_tasks = 1 + max(0, int(self.pairs[-1]) >> _SHIFT) if len(self.pairs) else 1
+        n_tasks = self.n_tasks
         if tasks_own_classes(self.setting) and n_tasks * self.n_classes <= _TABLE_BYTES:
             tasks = np.arange(n_tasks)
             self._table = self._mask(tasks << _SHIFT, (tasks + 1) << _SHIFT)

@@ -54,10 +54,15 @@ class Analytic(SumsMethod):
     def transformed(self, features: Tensor) -> Tensor:
         if self.width is None:
             return features
+        return project(features, self.matrix(self.width)).relu_()
+
+    def matrix(self, width: int) -> Tensor:
+        """(n_features, width) P, drawn when it is first needed."""
         if self._matrix is None:
             rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)
-            self._matrix = Fixed((random_matrix(self.n_features, self.width, rng),))
-        return project(features, *self._matrix.tensors).relu_()
+            self._matrix = Fixed((random_matrix(self.n_features, width, rng),))
+        (matrix,) = self._matrix.tensors
+        return matrix
 
     def observe(self, batch: Batch) -> float:
         features = self.described(batch.x)

@@ -184,13 +184,17 @@ class DRR(ReplayMethod):
         """(n, n_classes) cosines of features with what `classifier` asks for; minus infinity where none competes."""
         if self.classifier == "head":
             return self.model.masked(self.model.head.cosines(features), task)
-        self.prepare_to_predict()
-        assert self._means is not None
-        return self.model.masked(nearest_mean_scores(features, self._means), task)
+        return self.model.masked(nearest_mean_scores(features, self.means()), task)
 
     def prepare_to_predict(self) -> None:
-        if self.classifier != "head" and (self._means is None or len(self._means) < self.model.head.n_classes):
+        if self.classifier != "head":
+            self.means()
+
+    def means(self) -> Tensor:
+        """(n_classes, d) the mean of each class, worked out once after each batch."""
+        if self._means is None or len(self._means) < self.model.head.n_classes:
             self._means = self.class_means()
+        return self._means
 
     def class_means(self) -> Tensor:
         """(n_classes, d) the mean of each class, of stored samples or of the selection's centroids."""

@@ -113,11 +113,16 @@ class Hedge(ReplayMethod):
 
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
         """(n, n_classes) logarithms of the probabilities, minus infinity where a class does not compete."""
-        features = self._features(x)
+        seen = self.model.seen
+        return self.scores_of(self._features(x), None if seen.complete else seen.competing(task))
+
+    def scores_of(self, features: Tensor, competing: Tensor | None) -> Tensor:
+        """(n, n_classes) scores of features (n, n_features), among the classes that compete; None for all."""
         inputs = self.scaling(torch.cat([features, self._trend(features)], dim=1))
         scores = self.networks.scores(self._seen_by_each(inputs.repeat(len(self.losses), 1, 1)))
-        by_network = self.model.masked(scores.flatten(0, 1), task.repeat(len(self.losses)))
-        chances = by_network.view(scores.shape).log_softmax(dim=2)
+        if competing is not None:
+            scores = scores.masked_fill(~competing, -torch.inf)
+        chances = scores.log_softmax(dim=2)
         return torch.logsumexp(chances + self._shares().log().float()[:, None, None], dim=0)
 
     def grow(self, n_classes: int) -> None:

@@ -45,7 +45,7 @@ class RanDumb(Slda):
     def n_summed(self) -> int:
         return self.width
 
-    def _matrix_and_phases(self) -> tuple[Tensor, Tensor]:
+    def matrix_and_phases(self) -> tuple[Tensor, Tensor]:
         """P (n_features, width) and b (width,), drawn when they are first needed: what is only loaded draws none."""
         if self._drawn is None:
             rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ 1)
@@ -55,7 +55,7 @@ class RanDumb(Slda):
         return matrix, phases
 
     def transformed(self, features: Tensor) -> Tensor:
-        matrix, phases = self._matrix_and_phases()
+        matrix, phases = self.matrix_and_phases()
         lengths = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp_min(1e-30)
         # Rounded to float32: what is below may differ with the place of a sample in its batch.
         unit = features / lengths.float().double()

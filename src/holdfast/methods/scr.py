@@ -82,17 +82,20 @@ class SCR(ReplayMethod):
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
         """(n, n_classes) cosine with the class's mean; the least, -1, for a class of which nothing is stored."""
         with predicting(self.model):
-            self.prepare_to_predict()
-            assert self._means is not None
-            means, classes = self._means
+            means, classes = self.means()
             cosines = nearest_mean_scores(self.model.features(x), means)
             scores = cosines.new_full((len(x), self.model.head.n_classes), -1.0)
             scores.scatter_reduce_(1, classes.expand(len(x), -1), cosines, "amax")
             return self.model.masked(scores, task)
 
     def prepare_to_predict(self) -> None:
+        self.means()
+
+    def means(self) -> tuple[Tensor, Tensor]:
+        """(k, n_features) the mean of each class of each task in memory, and (k,) its class; kept until it changes."""
         if self._means is None:
             self._means = self._stored_means()
+        return self._means
 
     def _stored_means(self) -> tuple[Tensor, Tensor]:
         """(k, n_features) the mean of each class of each task in memory, and (k,) its class."""

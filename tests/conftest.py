@@ -11,6 +11,8 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
+from tests.support.command import holdfast as holdfast  # a fixture of many tests
+
 # The same examples in every run of CI: a new one is found at a desk, not when something else lands.
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):

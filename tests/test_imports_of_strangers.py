@@ -1,4 +1,3 @@
-# ruff: noqa: F401, F811  the fixture is imported, and named again by each test that takes it
 """No file that is merely there is run: neither code in the current folder nor a class that a stored file names."""
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ import pytest
 
 from holdfast import parts
 from holdfast.experiments.experiment import Experiment
-from holdfast.experiments.results import ResultStore
-from tests.cli.test_cli import holdfast
 from tests.support import made_up_results
 
 SOURCE = Path(parts.__file__).parents[1]

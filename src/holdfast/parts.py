@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import linecache
 import pkgutil
 import sys
+import traceback
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -88,6 +91,53 @@ def public_class(module: ModuleType, base: type = object) -> type[Any]:
     return found
 
 
+@dataclass(frozen=True)
+class Frame:
+    """A line of code of another package, in which an error came up."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}, in {self.function}"
+
+
+def foreign_frames(error: BaseException) -> list[Frame]:
+    """Return the lines of other packages' code that an error came through, the innermost last.
+
+    Other packages are those of which a class was asked for, and what stands in `last_places`. Of an error that is
+    raised while their modules are imported, the lines of the error behind it are returned.
+    """
+    frames = []
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if _is_foreign(frame.f_globals.get("__name__", ""), file):
+            text = linecache.getline(file, line).strip()
+            frames.append(Frame(_shortest(file), line, frame.f_code.co_name, text))
+    if isinstance(error, SyntaxError) and error.filename and _is_foreign("", error.filename):
+        frames.append(Frame(_shortest(error.filename), error.lineno or 0, "<module>", (error.text or "").strip()))
+    if not frames and error.__cause__ is not None:
+        return foreign_frames(error.__cause__)
+    return frames
+
+
+def _is_foreign(module: str, file: str) -> bool:
+    if module.split(".")[0] in _asked_for - {"holdfast"}:
+        return True
+    installed = [sys.prefix, sys.base_prefix, str(Path(__file__).parent)]
+    places = [place for place in last_places if Path(file).is_relative_to(place)]
+    return bool(places) and not any(Path(file).is_relative_to(place) for place in installed)
+
+
+def _shortest(file: str) -> str:
+    """Return the path relative to the current folder, where the file is in it."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+
+
+_asked_for: set[str] = set()  # packages of which a user named a class
 last_places: list[str] = []  # folders where code of other packages is looked for when it is nowhere else
 
 
@@ -97,6 +147,7 @@ def _foreign(name: str) -> ModuleType:
     The last place that it comes from stays on the path, behind all others: its own later imports and processes that
     are started from this one need it.
     """
+    _asked_for.add(name.split(".")[0])
     added = [place for place in last_places if place not in sys.path]
     sys.path += added
     module = None

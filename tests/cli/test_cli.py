@@ -8,48 +8,10 @@ import shlex
 import signal
 import subprocess
 import sys
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from holdfast import parts
-from holdfast.cli import main
-
-SMALL = ["--set", "stream.n_tasks=2", "--set", "stream.samples_per_task=100"]
-
-
-@dataclass
-class Done:
-    """What a command printed, and its exit code."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def holdfast(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Done]:
-    """Calls the command in `tmp_path`. In this process, since importing torch takes longer than all the rest."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # the command sets its own
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(parts, "last_places", [])
-    monkeypatch.setenv("PYTHONSAFEPATH", "1")
-
-    def call(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["holdfast", *arguments])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return Done(int(ended.value.code or 0), printed.out, printed.err)
-
-    return call
+from tests.support.command import SMALL
 
 
 def test_run_prints_what_papers_hide_then_the_numbers_and_the_place(tmp_path, holdfast):

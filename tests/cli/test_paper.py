@@ -1,4 +1,3 @@
-# ruff: noqa: F401, F811  the fixture is imported, and named again by each test that takes it
 """`holdfast paper` as a user calls it, and the page of results that it writes."""
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from holdfast.experiments.sweep import Failure, SweepReport
 from holdfast.report.figures import paper_figures
 from holdfast.report.page import results_page
 from holdfast.report.paper import all_tables, make_table, paper_tables, stored_runs
-from tests.cli.test_cli import holdfast
 from tests.support.made_up_results import put_record, store, store_in_turn
 
 # The command prints its warnings, which is tested here.

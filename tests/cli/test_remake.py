@@ -12,11 +12,11 @@ from holdfast.experiments.equivalent import EQUIVALENT, MARK
 from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import CHECKPOINT, Interrupted, run
-from tests.cli.test_cli import SMALL, holdfast  # noqa: F401  (a fixture)
+from tests.support.command import SMALL
 
 
 @pytest.fixture
-def runs(tmp_path: Path, holdfast) -> Path:  # noqa: F811
+def runs(tmp_path: Path, holdfast) -> Path:
     """Two seeds of `er`, the second as if by other code."""
     done = holdfast("compare", "permuted_digits", "--methods", "er", "--seeds", "1,2", *SMALL)
     assert done.returncode == 0
@@ -33,7 +33,7 @@ def folder_of(runs: Path, seed: int) -> str:
     return str(folder)
 
 
-def test_a_row_of_two_codes_is_marked_until_a_remake_shows_that_they_are_equivalent(runs, holdfast):  # noqa: F811
+def test_a_row_of_two_codes_is_marked_until_a_remake_shows_that_they_are_equivalent(runs, holdfast):
     shown = holdfast("show", "runs").stdout
     assert f"er {MARK}" in shown
     assert f"{MARK} er: seed 2 by other code than seed 1 (core.model)" in shown
@@ -52,7 +52,7 @@ def test_a_row_of_two_codes_is_marked_until_a_remake_shows_that_they_are_equival
     assert len(list(runs.rglob("result.json"))) == 2, "the new run was thrown away"
 
 
-def test_a_run_that_does_not_come_out_names_the_number_and_what_differs(runs, holdfast):  # noqa: F811
+def test_a_run_that_does_not_come_out_names_the_number_and_what_differs(runs, holdfast):
     path = Path(folder_of(runs, 2)) / "result.json"
     document = json.loads(path.read_text())
     document["accuracies"][1][0] = 0.125
@@ -67,7 +67,7 @@ def test_a_run_that_does_not_come_out_names_the_number_and_what_differs(runs, ho
     assert not (runs / EQUIVALENT).exists()
 
 
-def test_json_is_one_document_of_all_also_of_what_cannot_be_made(runs, holdfast):  # noqa: F811
+def test_json_is_one_document_of_all_also_of_what_cannot_be_made(runs, holdfast):
     done = holdfast("remake", folder_of(runs, 1), "runs", "nowhere/result.json", "--tasks-only", "1", "--json")
     assert done.returncode == 1
     assert done.stderr == ""
@@ -78,7 +78,7 @@ def test_json_is_one_document_of_all_also_of_what_cannot_be_made(runs, holdfast)
     assert "no such file" in nowhere["error"]
 
 
-def test_out_keeps_the_run_but_not_among_the_stored_ones(runs, holdfast):  # noqa: F811
+def test_out_keeps_the_run_but_not_among_the_stored_ones(runs, holdfast):
     refused = holdfast("remake", folder_of(runs, 1), "--out", "runs")
     assert refused.returncode == 1
     assert "use another --out" in refused.stderr
@@ -87,7 +87,7 @@ def test_out_keeps_the_run_but_not_among_the_stored_ones(runs, holdfast):  # noq
     assert len(list((runs.parent / "again").rglob("result.json"))) == 1
 
 
-def test_a_result_that_names_code_of_another_package_is_refused(runs, holdfast):  # noqa: F811
+def test_a_result_that_names_code_of_another_package_is_refused(runs, holdfast):
     path = Path(folder_of(runs, 1)) / "result.json"
     document = json.loads(path.read_text())
     document["experiment"]["method"]["name"] = "evil:Evil"
@@ -102,7 +102,7 @@ def test_a_result_that_names_code_of_another_package_is_refused(runs, holdfast):
     assert not (runs.parent / "ran").exists()
 
 
-def test_a_run_of_other_code_goes_on_only_if_told_and_the_tables_say_so(tmp_path, holdfast):  # noqa: F811
+def test_a_run_of_other_code_goes_on_only_if_told_and_the_tables_say_so(tmp_path, holdfast):
     changes = {"stream.n_tasks": 2, "stream.samples_per_task": 100}
     experiment, store = load_recipe("permuted_digits").experiment("er", changes=changes), ResultStore(tmp_path / "runs")
     asked = iter(range(9))

@@ -1,11 +1,10 @@
-# ruff: noqa: F401, F811  the fixture is imported, and named again by each test that takes it
 """`holdfast report` as a user calls it, and `--record`, which gives it more to show."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.cli.test_cli import SMALL, holdfast
+from tests.support.command import SMALL
 from tests.support.made_up_results import store
 
 # The command prints its warnings, which is tested here.

@@ -27,11 +27,7 @@ from tests.experiments.test_run import toy_experiment
 from tests.experiments.test_sweep import assert_as_if_undisturbed
 from tests.support.gated import Gated, at_gate, open_gate, wait_for
 
-from . import test_cli
-
 ROOT = Path(__file__).parents[2]
-
-holdfast = test_cli.holdfast
 
 
 @pytest.fixture

@@ -7,12 +7,13 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from holdfast import __version__, parts
+from holdfast.cli.endings import end_of, one_line
 from holdfast.cli.options import err, out
 
 
@@ -109,7 +110,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 def main() -> None:
-    """Run the command; an error is a sentence and an exit code, never a traceback."""
+    """Run the command; an error that was foreseen ends it with a sentence and an exit code."""
     warnings.showwarning = lambda message, *_: err.print(f"warning: {one_line(message)}")
     # So that --method my_module:Mine finds a file in the current folder, and nothing else does: a sklearn.py there
     # would be run instead of the package, here or, by Python's default, in a process of a sweep.
@@ -117,21 +118,9 @@ def main() -> None:
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
         app()
-    except parts.Unknown as error:
-        _end(error, code=2)
     except Exception as error:
-        from holdfast.cli.failures import FAILURES
-
-        if not isinstance(error, FAILURES):
+        ending = end_of(error)
+        if ending is None:
             raise
-        _end(error, code=1)
-
-
-def _end(error: Exception, *, code: int) -> NoReturn:
-    err.print(f"holdfast: {one_line(error)}")
-    sys.exit(code)
-
-
-def one_line(message: object) -> str:
-    """Write a message, which may hold names of files, in one line."""
-    return " ".join(str(message).splitlines())
+        err.print(ending.text)
+        sys.exit(ending.code)

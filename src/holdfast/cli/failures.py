@@ -1,4 +1,4 @@
-"""Errors that end a command with a sentence instead of a traceback."""
+"""Errors that were foreseen."""
 
 from __future__ import annotations
 
@@ -6,4 +6,5 @@ from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.experiments.results import Refused
 from holdfast.methods._base import Diverged
 
-FAILURES = (OSError, ValueError, Refused, CorruptCheckpoint, Diverged, MemoryError)
+OURS = (Refused, CorruptCheckpoint, Diverged)  # whose sentences say all there is to say
+FAILURES = (OSError, ValueError, MemoryError, *OURS)  # that end a command with a sentence

@@ -18,6 +18,19 @@ from rich.table import Table
 from holdfast.cli import completion
 from holdfast.cli.printing import console
 from holdfast.parts import Unknown
+from holdfast.report.fitting import fitting, longest, not_shown, smallest_width
+
+WIDER = "a wider window or --json shows all"
+
+
+def folder_to_write(path: Path) -> Path:
+    """Return `path` if it is a folder, or can become one."""
+    there = next((place for place in (path, *path.parents) if place.exists()), Path())
+    if not there.is_dir():
+        which = "is" if there == path else f"cannot be made, since {there} is"
+        raise NotADirectoryError(f"--out {path} {which} no folder: give another --out")
+    return path
+
 
 # A pipe has no width: a table is not cut there to fit 80 columns.
 out = console(soft_wrap=True, width=None if sys.stdout.isatty() else 240)
@@ -51,7 +64,7 @@ AllSeeds = Annotated[str, typer.Option("--seeds", help="As 1234,1235 or 1234-123
 SizeName = Annotated[
     str, typer.Option("--size", help="cpu (what one machine can run) or full.", autocompletion=completion.sizes)
 ]
-OutFolder = Annotated[Path, typer.Option("--out", help="The folder that results go to.")]
+OutFolder = Annotated[Path, typer.Option("--out", help="The folder that results go to.", callback=folder_to_write)]
 Data = Annotated[Path | None, typer.Option(help="Where the data sets are; else HOLDFAST_DATA.")]
 Changes = Annotated[list[str] | None, typer.Option("--set", help="A change, as method.replay_size=64 or lr=0.1.")]
 Subset = Annotated[str | None, typer.Option("--tasks", help="tuning, report or all tasks of the stream.")]
@@ -73,6 +86,8 @@ Logs = Annotated[
     typer.Option("--log", metavar="LOGGER[:PLACE]", help="Log to tensorboard:DIR, mlflow:URI or wandb[:PROJECT]."),
 ]
 Columns = Annotated[str, typer.Option("--columns", help="Of the table, as A_T,A_AUC,seconds.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results, and nothing while runs learn.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say which runs there would be, and how long; learn nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
@@ -121,13 +136,34 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
 
 
 def text_table(title: str, header: list[str], rows: list[list[str]]) -> Table:
-    """Rows of text as a table to print."""
+    """Return rows of text as a table to print. Words of the first column may be wrapped, numbers may not."""
     table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for i, name in enumerate(header):
-        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+        texts = [name, *(row[i] for row in rows)]
+        if i == 0:
+            table.add_column(name, min_width=longest(word for text in texts for word in text.split()), overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True, min_width=longest(texts))
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def fitted_table(title: str, header: list[str], rows: list[list[str]], width: int) -> tuple[Table, list[str]]:
+    """Return the table with the columns that fit into `width`, and the names of those that do not."""
+
+    def make(places: list[int]) -> Table:
+        return text_table(title, [header[i] for i in places], [[row[i] for i in places] for row in rows])
+
+    return fitting(header, make, width, last=["seeds"])
+
+
+def print_table(title: str, header: list[str], rows: list[list[str]], advice: str = WIDER) -> None:
+    """Print a table as wide as the window, and below it which columns do not fit."""
+    table, missing = fitted_table(title, header, rows, out.width)
+    out.print(table, width=max(out.width, smallest_width(table)))
+    if missing:
+        out.print(f"  {not_shown(missing, out.width, advice)}")
 
 
 def print_json(document: Any) -> None:

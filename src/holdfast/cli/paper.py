@@ -16,16 +16,18 @@ from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from holdfast.cli.options import ContinueAnyway, Data, Device, OutFolder, SizeName, Threads
+from holdfast.cli.options import ContinueAnyway, Data, Device, DryRun, OutFolder, Quiet, SizeName, Threads
 from holdfast.cli.printing import console, printable
 from holdfast.parts import Unknown, check_name
+from holdfast.report.fitting import UNLIMITED
 
 if TYPE_CHECKING:
     from holdfast.experiments.experiment import Experiment
     from holdfast.experiments.recipes import Size
     from holdfast.experiments.results import ResultStore
     from holdfast.experiments.run import How
-    from holdfast.report.figures import Figure
+    from holdfast.report.figures import Figure, PaperFigure
+    from holdfast.report.paper import PaperTable
     from holdfast.report.rendering import Grid
     from holdfast.report.tables import Table
 
@@ -50,6 +52,8 @@ def paper_command(
     device: Device = "cpu",
     threads: Threads = 1,
     workers: Annotated[int, typer.Option(min=1, help="Runs at once, in processes with one thread each.")] = 1,
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
 ) -> None:
     """The paper's tables and figures with our numbers; what was not run is a dash, or left out of a figure."""
     import torch
@@ -73,11 +77,14 @@ def paper_command(
     if figure is not None and only_verdicts:
         raise Unknown(f"the paper prints no numbers of {figure.id}, so there are no --verdicts of it")
     folders = [folder for folder in (stored, out_folder if run or stored is None else None) if folder is not None]
+    if dry_run:
+        _plan(chosen, figure, folders, out_folder, sized, n_workers=workers)
+        return
     all_ran = True
     if run:
         torch.set_num_threads(threads)
         out_folder.mkdir(parents=True, exist_ok=True)
-        quiet = style != "terminal" and to is None  # a document is printed, and nothing else
+        quiet |= style != "terminal" and to is None  # a document is printed, and nothing else
         needs_records = figure is not None and figure.needs_records
         how = How(data=data, device=device, record=needs_records, continue_anyway=continue_anyway)
         run_each = partial(_run_each, store=ResultStore(out_folder), workers=workers, quiet=quiet, how=how)
@@ -94,6 +101,27 @@ def paper_command(
         _give(tables, style, to, grid_of=grid_of, is_page=table == "all" and not only_verdicts)
     if not all_ran:
         raise typer.Exit(1)
+
+
+def _plan(
+    chosen: list[PaperTable],
+    figure: PaperFigure | None,
+    folders: list[Path],
+    out_folder: Path,
+    size: Size,
+    *,
+    n_workers: int,
+) -> None:
+    """Print what --run would run."""
+    from holdfast.cli.plan import print_plan
+    from holdfast.experiments.results import ResultStore
+    from holdfast.report.figures import missing_for_figure
+    from holdfast.report.paper import missing_experiments, stored_runs
+
+    runs = stored_runs(folder for folder in folders if folder.exists())
+    missing = [each for table in chosen for each in missing_experiments(table, runs, size)]
+    missing += missing_for_figure(figure, runs, size) if figure else []
+    print_plan(missing, ResultStore(out_folder), others=[run.result for run in runs], n_workers=n_workers)
 
 
 def _run_each(experiments: list[Experiment], *, store: ResultStore, workers: int, quiet: bool, how: How) -> bool:
@@ -154,7 +182,8 @@ def _give(tables: list[Table], style: str, to: Path | None, *, grid_of: Callable
 
     if style == "terminal":
         file = sys.stdout if to is None else io.StringIO()
-        drawn = [terminal(grid_of(table)) for table in tables]
+        width = console().width if file.isatty() else UNLIMITED
+        drawn = [terminal(grid_of(table), width) for table in tables]
         _console(file, *drawn).print(*drawn, sep="\n")
         text = file.getvalue() if isinstance(file, io.StringIO) else ""
     else:
@@ -190,9 +219,9 @@ def _text(tables: list[Table], style: str, base: Path, *, grid_of: Callable[[Tab
 
 
 def _console(file: TextIO | None = None, *drawn: RenderableType) -> Console:
-    """As wide as the tables are: one that is cut to the width of a window lacks numbers."""
+    """Return a console as wide as the window and what is `drawn`: a table that is cut lacks numbers."""
     file = file or sys.stdout
-    made = console(file=file, width=max(130, console().width) if file.isatty() else 240)
-    unlimited = made.options.update(max_width=10_000)
+    made = console(file=file, width=console().width if file.isatty() else 240)
+    unlimited = made.options.update(max_width=UNLIMITED)
     made.width = max([made.width, *(Measurement.get(made, unlimited, each).minimum for each in drawn)])
     return made

@@ -10,6 +10,7 @@ from holdfast.cli.options import (
     ContinueAnyway,
     Data,
     Device,
+    DryRun,
     Every,
     Fresh,
     Json,
@@ -21,6 +22,7 @@ from holdfast.cli.options import (
     NTasks,
     OneSeed,
     OutFolder,
+    Quiet,
     RecipeName,
     Seeds,
     SizeName,
@@ -50,12 +52,15 @@ def run_command(
     record: Keep = False,
     probe: Measures = None,
     log: Logs = None,
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Learn one stream with one method; a run that was killed goes on where it was."""
     import torch
 
     from holdfast.cli.asked import all_changes, sized_recipe, way_to_run
+    from holdfast.cli.plan import print_plan
     from holdfast.cli.progress import run_all
     from holdfast.cli.tables import as_document, summary
     from holdfast.experiments.results import ResultStore
@@ -72,7 +77,10 @@ def run_command(
         log=log,
         continue_anyway=continue_anyway,
     )
-    (result,) = run_all([experiment], store, fresh=fresh, quiet=as_json, **how)
+    if dry_run:
+        print_plan([experiment], store, fresh=fresh, as_json=as_json)
+        return
+    (result,) = run_all([experiment], store, fresh=fresh, quiet=quiet or as_json, **how)
     folder = store.folder(experiment)
     if as_json:
         print_json(as_document(result, folder))
@@ -99,12 +107,15 @@ def compare_command(
     probe: Measures = None,
     log: Logs = None,
     columns: Columns = "",
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Learn one stream with several methods and seeds, and print a table."""
     import torch
 
     from holdfast.cli.asked import all_changes, all_experiments, sized_recipe, way_to_run
+    from holdfast.cli.plan import print_plan
     from holdfast.cli.progress import run_all
     from holdfast.cli.tables import as_document, print_comparison
     from holdfast.experiments.results import ResultStore
@@ -123,7 +134,10 @@ def compare_command(
         log=log,
         continue_anyway=continue_anyway,
     )
-    results = run_all(experiments, store, fresh=fresh, quiet=as_json, **how)
+    if dry_run:
+        print_plan(experiments, store, fresh=fresh, as_json=as_json)
+        return
+    results = run_all(experiments, store, fresh=fresh, quiet=quiet or as_json, **how)
     if as_json:
         print_json([as_document(result, store.folder(result.experiment)) for result in results])
         return

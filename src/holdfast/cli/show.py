@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.options import Columns, Json, print_json
+from holdfast.cli.options import Columns, Json, out, print_json
 
 
 def show_command(
@@ -19,6 +19,7 @@ def show_command(
     """Print stored results: a table of many, or everything about one."""
     from holdfast.cli.tables import as_document, print_comparison, print_markdown, print_result
     from holdfast.experiments.results import ResultStore, read_result
+    from holdfast.experiments.under_way import under_way
 
     if not path.exists():
         raise FileNotFoundError(f"no results at {path}: name the folder of a run, or one that holds runs")
@@ -26,7 +27,8 @@ def show_command(
     if as_json:
         print_json([as_document(result, None) for result in results])
         return
-    if not results:
+    waiting = under_way(path)
+    if not results and not waiting:
         raise FileNotFoundError(f"no finished run in {path}: 'holdfast run' makes one")
     if len(results) == 1 and not as_markdown and not columns:
         print_result(results[0])
@@ -34,3 +36,7 @@ def show_command(
         print_markdown(results, path, columns)
     else:
         print_comparison(results, path, columns)
+    if waiting and not as_markdown:
+        out.print(f"{len(waiting)} not finished:")
+        for run in waiting:
+            out.print(f"  {run.line}")

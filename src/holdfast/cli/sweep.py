@@ -15,6 +15,7 @@ from holdfast.cli.options import (
     ContinueAnyway,
     Data,
     Device,
+    DryRun,
     Every,
     Json,
     Keep,
@@ -22,6 +23,7 @@ from holdfast.cli.options import (
     Measures,
     NTasks,
     OutFolder,
+    Quiet,
     RecipeName,
     SizeName,
     Subset,
@@ -58,13 +60,17 @@ def sweep_command(
     probe: Measures = None,
     log: Logs = None,
     columns: Columns = "",
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Learn one stream with all rows and seeds of a recipe at once, and print a table; started again, it goes on."""
     from holdfast.cli.asked import all_changes, all_experiments, sized_recipe, way_to_run
+    from holdfast.cli.plan import print_plan
     from holdfast.cli.sweeping import run_at_once
     from holdfast.cli.tables import as_document, print_comparison
     from holdfast.experiments.results import ResultStore
+    from holdfast.experiments.sweep import count_processors
 
     loaded = sized_recipe(recipe, size)
     rows = methods.split(",") if methods else list(loaded.rows) or loaded.compare  # of a stream's own name no rows
@@ -80,7 +86,11 @@ def sweep_command(
         log=log,
         continue_anyway=continue_anyway,
     )
-    report = run_at_once(experiments, store, workers=workers, ray=ray, quiet=as_json, **how)
+    if dry_run:
+        n_workers = workers or (1 if ray else count_processors())
+        print_plan(experiments, store, n_workers=n_workers, as_json=as_json)
+        return
+    report = run_at_once(experiments, store, workers=workers, ray=ray, quiet=quiet or as_json, **how)
     if as_json:
         results = [as_document(result, store.folder(result.experiment)) for result in report.results]
         failed = [_failed_as_json(failure, store) for failure in report.failures]

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.cli.options import err, out, stop_on_signal, text_table
+from holdfast.cli.options import err, fitted_table, out, stop_on_signal
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.ray_sweep import ray_sweep
 from holdfast.experiments.results import ResultStore
@@ -87,7 +87,7 @@ def _overview(jobs: Sequence[Job], seconds_left: float | None) -> Group:
         )
     header = ["run", "task", "step", "A_t (%)", "steps/s", "left"]
     counts = Text(_counts(jobs, seconds_left))
-    return Group(text_table("", header, rows), counts) if rows else Group(counts)
+    return Group(fitted_table("", header, rows, err.width)[0], counts) if rows else Group(counts)
 
 
 def _counts(jobs: Sequence[Job], seconds_left: float | None) -> str:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.options import out, text_table
+from holdfast.cli.options import out, print_table
 from holdfast.experiments.equivalent import read_equivalences
 from holdfast.experiments.protocol import by_protocol
 from holdfast.experiments.results import Result
@@ -20,6 +20,8 @@ from holdfast.experiments.tables import (
     unlike,
 )
 
+CHOOSE = "--columns chooses; a wider window shows all"
+
 
 def print_comparison(results: list[Result], folder: Path, columns: str = "") -> None:
     """Print a table for each protocol, and below it what differs between its rows and the code of their runs.
@@ -31,7 +33,7 @@ def print_comparison(results: list[Result], folder: Path, columns: str = "") -> 
     same = read_equivalences([folder])
     chosen = parse_columns(columns) if columns else []
     for protocol, group in by_protocol(results).items():
-        out.print(text_table(protocol.heading, *comparison(group, same, chosen)))
+        print_table(protocol.heading, *comparison(group, same, chosen), advice=CHOOSE)
         for line in [*unlike(group), *code_notes(group, same)]:
             out.print(f"  {line}")
         out.print()
@@ -56,9 +58,9 @@ def print_result(result: Result) -> None:
     if kept := result.footprint:
         terms = ", ".join(f"{name} {n_bytes / 1e6:.2f}" for name, n_bytes in kept)
         out.print(f"  {'kept in all':<13}{kept.total / 1e6:.1f} MB: {terms}")
-    out.print(text_table("accuracy (%) on each task, a row after each task learned", *matrix_rows(result)))
+    print_table("accuracy (%) on each task, a row after each task learned", *matrix_rows(result))
     if result.moved:
-        out.print(text_table("drift of held-out features, in units of their spread", *drift_rows(result)))
+        print_table("drift of held-out features, in units of their spread", *drift_rows(result))
     out.print(summary(result))
 
 

@@ -15,6 +15,7 @@ from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import Busy, Refused, ResultStore
 from holdfast.experiments.run import How, Interrupted, Watcher, run
 from holdfast.methods._base import Diverged
+from holdfast.parts import foreign_frames
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,9 @@ def carry_out(order: Order, reporter: Reporter) -> Outcome:
 
 
 def _reason(error: Exception) -> str:
-    """The sentence of an error that was foreseen; with its kind and place for one that was not."""
+    """Return the sentence of an error that was foreseen; with kind and place if it was not, or came of other code."""
+    if not isinstance(error, Refused | Diverged) and (frames := foreign_frames(error)):
+        return f"{type(error).__name__}: {error} ({frames[-1]})"
     if isinstance(error, OSError | ValueError | Refused | Diverged) and str(error):
         return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1]

@@ -20,7 +20,7 @@ from holdfast.experiments.orders import Begun, Order, Outcome, Report, carry_out
 from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import How
-from holdfast.experiments.sweep import MAX_DEATHS, Silent, SweepReport, SweepWatcher, oversee
+from holdfast.experiments.sweep import MAX_DEATHS, Silent, SweepReport, SweepWatcher, count_processors, oversee
 
 SECONDS_BETWEEN_REPORTS = 0.5
 OBJECT_STORE = 100 * 2**20  # bytes of a Ray of our own: orders and reports are small
@@ -68,7 +68,7 @@ def connected(address: str, n_processors: int | None) -> Iterator[Any]:
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        n_processors = n_processors or len(os.sched_getaffinity(0))
+        n_processors = n_processors or count_processors()
         options |= {"num_cpus": n_processors, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
     try:
         # Ray puts the folder that is current now first on the path of its workers: one where nobody leaves files.

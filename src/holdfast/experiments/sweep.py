@@ -152,8 +152,15 @@ def sweep(
         stop: asked several times a second; if it says so, the runs save where they are, and Interrupted is raised.
         how: as in `run`.
     """
-    n_workers = workers or len(os.sched_getaffinity(0))
+    n_workers = workers or count_processors()
     return oversee(experiments, store, how, lambda: Processes(n_workers), watcher=watcher or Silent(), stop=stop)
+
+
+def count_processors() -> int:
+    """Return the number of processors that this process may use; macOS cannot tell, so there all count."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def oversee(

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from holdfast.experiments.tables import markdown as markdown_rows
 from holdfast.experiments.tables import mean_and_spread
+from holdfast.report.fitting import UNLIMITED, fitting, longest, not_shown
 from holdfast.report.tables import Cell, Column, Row, Run, Table
 
 NOTHING = "–"
@@ -112,16 +113,33 @@ def sources(table: Table) -> Grid:
     return Grid(f"{table.id}: {table.title}", (), "lll", [table.named, "runs, by seed", "versions"], lines)
 
 
-def terminal(grid: Grid) -> RenderableType:
-    """For a terminal; a number leads to the file of its run, where the terminal can follow."""
-    table = RichTable(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    for name, side in zip(grid.header, grid.alignment, strict=True):
-        table.add_column(name, justify="left" if side == "l" else "right", no_wrap=side == "r", overflow="fold")
-    for line in grid.lines:
-        table.add_row(*(_rich(field) for field in line))
+def terminal(grid: Grid, width: int = UNLIMITED) -> RenderableType:
+    """For a terminal; a number leads to the file of its run, where the terminal can follow.
+
+    Columns that do not fit into `width` are left out and named below the table.
+    """
+
+    def make(places: list[int]) -> RichTable:
+        table = RichTable(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+        for i in places:
+            texts = [grid.header[i], *(_rich(line[i]).plain for line in grid.lines)]
+            if grid.alignment[i] == "l":
+                widest = longest(word for text in texts for word in text.split())
+                table.add_column(grid.header[i], min_width=widest, overflow="fold")
+            else:
+                table.add_column(grid.header[i], justify="right", no_wrap=True, min_width=longest(texts))
+        for line in grid.lines:
+            table.add_row(*(_rich(line[i]) for i in places))
+        return table
+
     notes = [Text(note) for note in grid.notes]
     below = [Text(line) for line in grid.below]
-    return Group(Text(grid.title, style="italic"), *notes, table if grid.lines else "", *below)
+    if not grid.lines:
+        return Group(Text(grid.title, style="italic"), *notes, "", *below)
+    table, missing = fitting(grid.header, make, width, last=["seeds"], beside=["paper", "Δ"])
+    if missing:
+        below = [Text(not_shown(missing, width, "a wider window or --format csv shows all")), *below]
+    return Group(Text(grid.title, style="italic"), *notes, table, *below)
 
 
 def markdown(grid: Grid, base: Path) -> str:

@@ -56,6 +56,7 @@ ALLOWED = {
         "core",
     },
     "cli": {
+        "build",
         "adapters",
         "checks",
         "tables",

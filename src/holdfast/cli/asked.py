@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
+from holdfast.build import usable_device
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.probing import make_probe, parse_logs, parse_probes
 from holdfast.experiments.recipes import Recipe, Size, load_recipe, parse_changes
@@ -53,7 +54,8 @@ def way_to_run(
     log: list[str] | None,
     continue_anyway: bool,
 ) -> How:
-    """Return the arguments of a run that --data, --device, --record and others state."""
+    """Return the arguments of a run that --data, --device, --record and others state, all of which can be used."""
+    usable_device(device)
     return How(
         data=data,
         device=device,

@@ -58,6 +58,7 @@ def paper_command(
     """The paper's tables and figures with our numbers; what was not run is a dash, or left out of a figure."""
     import torch
 
+    from holdfast.build import usable_device
     from holdfast.experiments.results import ResultStore
     from holdfast.experiments.run import How
     from holdfast.report.figures import make_figure, missing_for_figure, paper_figures
@@ -82,6 +83,7 @@ def paper_command(
         return
     all_ran = True
     if run:
+        usable_device(device)
         torch.set_num_threads(threads)
         out_folder.mkdir(parents=True, exist_ok=True)
         quiet |= style != "terminal" and to is None  # a document is printed, and nothing else

@@ -89,8 +89,9 @@ def carry_out(order: Order, reporter: Reporter) -> Outcome:
 def _reason(error: Exception) -> str:
     """Return the sentence of an error that was foreseen; with kind and place if it was not, or came of other code."""
     if not isinstance(error, Refused | Diverged) and (frames := foreign_frames(error)):
-        return f"{type(error).__name__}: {error} ({frames[-1]})"
+        last = frames[-1]
+        return f"{type(error).__name__}: {error} ({Path(last.file).name}, line {last.line}, in {last.function})"
     if isinstance(error, OSError | ValueError | Refused | Diverged) and str(error):
         return str(error)
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"

@@ -12,22 +12,96 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.adapters.scikit_learn import HoldfastClassifier
+    from holdfast.backbones._base import Backbone
+    from holdfast.checks import check, checks_of
+    from holdfast.core.batch import Batch
+    from holdfast.core.model import Model, predicting
+    from holdfast.core.options import Before, option
+    from holdfast.core.state import Stateful
     from holdfast.drift_watch import DriftWatch
+    from holdfast.experiments.experiment import Experiment
+    from holdfast.experiments.probes._base import Moment, Probe
+    from holdfast.experiments.recipes import load_recipe
+    from holdfast.experiments.results import ResultStore
+    from holdfast.experiments.run import run
     from holdfast.learner import Learner
     from holdfast.loading import load_learner
+    from holdfast.memory.retrieval._base import Retrieval
+    from holdfast.memory.selection._base import Selection
+    from holdfast.memory.storage import Memory
+    from holdfast.methods._base import Method, ReplayMethod
     from holdfast.predictor import Predictor, Snapshot
+    from holdfast.streams._base import Samples, Stream, Task, seeded_generator
+    from holdfast.tables import TableLearner
 
 # The module of each public name, which is imported when the name is first used: torch and scikit-learn take seconds.
 _MODULES = {
+    "Backbone": "backbones._base",
+    "Batch": "core.batch",
+    "Before": "core.options",
     "DriftWatch": "drift_watch",
+    "Experiment": "experiments.experiment",
     "HoldfastClassifier": "adapters.scikit_learn",
     "Learner": "learner",
+    "Memory": "memory.storage",
+    "Method": "methods._base",
+    "Model": "core.model",
+    "Moment": "experiments.probes._base",
     "Predictor": "predictor",
+    "Probe": "experiments.probes._base",
+    "ReplayMethod": "methods._base",
+    "ResultStore": "experiments.results",
+    "Retrieval": "memory.retrieval._base",
+    "Samples": "streams._base",
+    "Selection": "memory.selection._base",
     "Snapshot": "predictor",
+    "Stateful": "core.state",
+    "Stream": "streams._base",
+    "TableLearner": "tables",
+    "Task": "streams._base",
+    "check": "checks",
+    "checks_of": "checks",
     "load_learner": "loading",
+    "load_recipe": "experiments.recipes",
+    "option": "core.options",
+    "predicting": "core.model",
+    "run": "experiments.run",
+    "seeded_generator": "streams._base",
 }
 
-__all__ = ["DriftWatch", "HoldfastClassifier", "Learner", "Predictor", "Snapshot", "load_learner"]
+__all__ = [
+    "Backbone",
+    "Batch",
+    "Before",
+    "DriftWatch",
+    "Experiment",
+    "HoldfastClassifier",
+    "Learner",
+    "Memory",
+    "Method",
+    "Model",
+    "Moment",
+    "Predictor",
+    "Probe",
+    "ReplayMethod",
+    "ResultStore",
+    "Retrieval",
+    "Samples",
+    "Selection",
+    "Snapshot",
+    "Stateful",
+    "Stream",
+    "TableLearner",
+    "Task",
+    "check",
+    "checks_of",
+    "load_learner",
+    "load_recipe",
+    "option",
+    "predicting",
+    "run",
+    "seeded_generator",
+]
 __version__ = "0.1.0"
 
 

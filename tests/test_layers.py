@@ -55,8 +55,11 @@ ALLOWED = {
         "losses",
         "core",
     },
+    "serve": {"tables", "loading", "learner", "predictor", "build", "parts", "memory", "core", "holdfast"},
     "cli": {
         "build",
+        "serve",
+        "memory",
         "adapters",
         "checks",
         "tables",

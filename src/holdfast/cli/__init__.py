@@ -53,6 +53,9 @@ COMMANDS = {
     "export": Command(
         "export:export_command", "Write a saved learner as an ONNX or torch.export file that scores without holdfast."
     ),
+    "serve": Command(
+        "serve:serve_command", "Serve named learners over HTTP: they learn while they predict, and survive a crash."
+    ),
     "features": Command(
         "features:features_command",
         "Compute the features of every sample of a stream's data set, and store them in one file.",

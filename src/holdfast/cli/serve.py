@@ -1,0 +1,61 @@
+"""`holdfast serve`: learners over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.options import Threads, err, out
+from holdfast.core.extras import how_to_install
+from holdfast.memory.storage import parse_bytes
+
+Size = Annotated[str, typer.Option(help="Bytes, as '8 MB'.")]
+
+
+def serve_command(
+    folder: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="Where the models are kept; may be empty.")],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8765,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(help="A file with lines 'observe,predict TOKEN' or 'admin TOKEN'; needed beyond this machine."),
+    ] = None,
+    max_models: Annotated[int, typer.Option(min=1, help="That may be there.")] = 100,
+    max_body: Size = "8 MB",
+    max_model: Size = "1 GB",
+    max_journal: Size = "1 GB",
+    rate: Annotated[float, typer.Option(min=0.1, help="Requests a second of one client.")] = 2000.0,
+    body_seconds: Annotated[float, typer.Option(min=0.1, help="Until a request has to be there.")] = 20.0,
+    answer_seconds: Annotated[float, typer.Option(min=0.1, help="Until a batch has to be learned.")] = 30.0,
+    threads: Threads = 1,
+) -> None:
+    """Serve named learners over HTTP: they learn while they predict, and survive a crash."""
+    try:
+        from holdfast.serve.limits import Limits
+        from holdfast.serve.process import serve
+        from holdfast.serve.shelf import Shelf
+        from holdfast.serve.tokens import Tokens, read_tokens
+    except ImportError as error:
+        raise ValueError(f"serving needs {error.name}: {how_to_install('serve')}") from error
+
+    known = Tokens() if tokens is None else read_tokens(tokens)
+    limits = Limits(
+        body_bytes=parse_bytes(max_body),
+        model_bytes=parse_bytes(max_model),
+        requests_per_second=rate,
+        body_seconds=body_seconds,
+        answer_seconds=answer_seconds,
+    )
+    shelf = Shelf(folder, max_models=max_models, max_journal_bytes=parse_bytes(max_journal))
+    for name, reason in shelf.failed.items():
+        err.print(f"warning: the model '{name}' is not served: {reason}")
+    replayed = sum(hosted.n_replayed for hosted in shelf.models().values())
+
+    def say(address: str) -> None:
+        count = f"{len(shelf.names())} models, {replayed:,} calls replayed"
+        guard = "" if known else "; no tokens: only for this machine"
+        out.print(f"serving {folder} at {address} ({count}{guard})")
+
+    serve(shelf, host=host, port=port, tokens=known, limits=limits, threads=threads, say=say)

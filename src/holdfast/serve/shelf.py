@@ -1,0 +1,146 @@
+"""Named models in a folder, each in a folder of its own."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.atomic import sync_folder
+from holdfast.learner import Learner
+from holdfast.serve.hosted import MODEL, Hosted, create_hosted, open_hosted
+from holdfast.serve.wire import NAME
+
+_NEW, _DELETED = ".new-", ".deleted-"  # what the folders of no model begin with
+
+
+class NoModel(KeyError):
+    """A name that no model has."""
+
+
+class ModelFails(RuntimeError):
+    """A model that could not be loaded."""
+
+
+class ModelExists(ValueError):
+    """A name that a model has already."""
+
+
+class TooMany(ValueError):
+    """One model more than there may be."""
+
+
+class Shelf:
+    """Models by name. Opening it opens all of them; one that cannot be loaded is named in `failed`.
+
+    Args:
+        folder: of all models; made if it is not there.
+        max_models: that may be there.
+        limits: of each, as `Hosted` takes them.
+    """
+
+    def __init__(self, folder: Path, *, max_models: int = 100, **limits: Any) -> None:
+        self.folder = folder
+        self.max_models = max_models
+        self.failed: dict[str, str] = {}
+        self._limits = limits
+        self._models: dict[str, Hosted] = {}
+        self._lock = threading.Lock()  # of making and deleting models
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(folder.iterdir()):
+            if path.name.startswith((_NEW, _DELETED)):
+                shutil.rmtree(path, ignore_errors=True)  # of a server that was killed
+            elif re.fullmatch(NAME, path.name) and (path / MODEL).exists():
+                with suppress(ModelFails):
+                    self._open(path.name)
+
+    def names(self) -> list[str]:
+        """Return the names of all models, also of those that could not be loaded."""
+        return sorted({*self._models, *self.failed})
+
+    def models(self) -> dict[str, Hosted]:
+        """Return the models that were loaded, by name."""
+        return dict(sorted(self._models.items()))
+
+    def get(self, name: str) -> Hosted:
+        """Return a model; NoModel if there is none, ModelFails if it could not be loaded."""
+        found = self._models.get(name)
+        if found is not None:
+            return found
+        if name in self.failed:
+            raise ModelFails(f"the model '{name}' could not be loaded: {self.failed[name]}")
+        raise NoModel(f"no model '{name}': PUT /models/{_shown(name)} makes one")
+
+    def put(self, name: str, learner: Learner, *, replace: bool) -> Hosted:
+        """Put a learner under a name; predictions come from the model that it replaces until it is there."""
+        if not re.fullmatch(NAME, name):
+            raise NoModel(f"'{_shown(name)}' is no name of a model: give letters, digits, '-' and '_'")
+        with self._lock:
+            there = name in self._models or name in self.failed
+            if there and not replace:
+                raise ModelExists(f"there is a model '{name}' with other settings: replace it with ?replace=true")
+            if not there and len(self.names()) >= self.max_models:
+                raise TooMany(f"there are {self.max_models} models, and there may be no more: delete one first")
+            if there:
+                return self._replaced(name, learner)
+            aside = self.folder / f"{_NEW}{secrets.token_hex(8)}"
+            try:
+                create_hosted(aside, learner, **self._limits).close(save=False)
+                aside.rename(self.folder / name)
+            except OSError:
+                shutil.rmtree(aside, ignore_errors=True)
+                raise
+            sync_folder(self.folder)
+            return self._open(name)
+
+    def delete(self, name: str) -> None:
+        """Delete a model and its folder."""
+        with self._lock:
+            if name not in self._models and name not in self.failed:
+                raise NoModel(f"no model '{_shown(name)}' to delete")
+            aside = self.folder / f"{_DELETED}{secrets.token_hex(8)}"
+            (self.folder / name).rename(aside)
+            sync_folder(self.folder)
+            self.failed.pop(name, None)
+            hosted = self._models.pop(name, None)
+            if hosted is not None:
+                hosted.close(save=False)
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def close(self) -> None:
+        """Make all calls that wait, write a checkpoint of each model, and end their threads."""
+        with self._lock:
+            for hosted in self._models.values():
+                hosted.close()
+            self._models.clear()
+
+    def _replaced(self, name: str, learner: Learner) -> Hosted:
+        folder = self.folder / name
+        before = self._models.get(name)
+        if before is not None:
+            before.close(save=True)
+        try:
+            self._models[name] = create_hosted(folder, learner, **self._limits)
+        except BaseException:
+            self._open(name)  # the one before, or the new one if it is there already
+            raise
+        self.failed.pop(name, None)
+        return self._models[name]
+
+    def _open(self, name: str) -> Hosted:
+        try:
+            self._models[name] = open_hosted(self.folder / name, **self._limits)
+        except Exception as error:
+            self.failed[name] = f"{type(error).__name__}: {error}"
+            self._models.pop(name, None)
+            raise ModelFails(f"the model '{name}' could not be loaded: {error}") from error
+        self.failed.pop(name, None)
+        return self._models[name]
+
+
+def _shown(name: str) -> str:
+    return name[:80]

@@ -14,9 +14,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-Kind = Literal["methods", "selections", "retrievals", "streams", "backbones"]
+Kind = Literal["methods", "wrappers", "selections", "retrievals", "streams", "backbones"]
 FOLDERS: dict[Kind, str] = {
     "methods": "holdfast.methods",
+    "wrappers": "holdfast.methods.wrappers",
     "selections": "holdfast.memory.selection",
     "retrievals": "holdfast.memory.retrieval",
     "streams": "holdfast.streams",
@@ -24,11 +25,13 @@ FOLDERS: dict[Kind, str] = {
 }
 BASES: dict[Kind, tuple[str, str]] = {  # by module and name, since importing them imports torch
     "methods": ("holdfast.methods._base", "Method"),
+    "wrappers": ("holdfast.methods.wrappers._base", "Wrapper"),
     "selections": ("holdfast.memory.selection._base", "Selection"),
     "retrievals": ("holdfast.memory.retrieval._base", "Retrieval"),
     "streams": ("holdfast.streams._base", "Stream"),
     "backbones": ("torch.nn", "Module"),
 }
+AROUND = "+"  # between a method and a wrapper, as in er+mkd
 
 
 class Unknown(ValueError):
@@ -43,7 +46,8 @@ def names(kind: Kind) -> list[str]:
 @cache
 def _files(folder: str) -> tuple[str, ...]:
     path = importlib.import_module(folder).__path__
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(path) if module.name[0] != "_"))
+    modules = (module for module in pkgutil.iter_modules(path) if not module.ispkg)
+    return tuple(sorted(module.name for module in modules if module.name[0] != "_"))
 
 
 def base_of(kind: Kind) -> type[Any]:
@@ -54,11 +58,53 @@ def base_of(kind: Kind) -> type[Any]:
 
 
 def find(kind: Kind, name: str) -> type[Any]:
-    """Return the class that the file `name` holds, or that another package has as 'package.module:Class'."""
+    """Return the class that the file `name` holds, or that another package has as 'package.module:Class'.
+
+    A method may have wrappers, as in 'er+mkd': the class is then made of the method's and theirs.
+    """
+    (kind, name), *around = pieces(kind, name)
+    found = _found(kind, name)
+    for of, wrapper in around:
+        found = _wrapped(found, _found(of, wrapper))  # type: ignore[arg-type]
+    return found
+
+
+def pieces(kind: Kind, name: str) -> list[tuple[Kind, str]]:
+    """Return the part that is named, and the wrappers around it, each with its kind.
+
+    Example:
+        >>> pieces("methods", "er+mkd")
+        [('methods', 'er'), ('wrappers', 'mkd')]
+    """
+    if kind != "methods":
+        return [(kind, name)]
+    method, *around = name.split(AROUND)
+    return [(kind, method), *(("wrappers", wrapper) for wrapper in around)]
+
+
+def is_ours(kind: Kind, name: str) -> bool:
+    """Return True if the package has a part of that name, with whatever wrappers; no code is imported for it.
+
+    Example:
+        >>> is_ours("methods", "er+mkd"), is_ours("methods", "er+my_module:Mine"), is_ours("methods", "agme")
+        (True, False, False)
+    """
+    return all(each in names(of) for of, each in pieces(kind, name))
+
+
+def _found(kind: Kind, name: str) -> type[Any]:
     if ":" in name:
         return foreign_class(name, base_of(kind), among=f"the {kind}")
     check_name(name, names(kind), among=kind)
     return _own(kind, name)
+
+
+@cache
+def _wrapped(method: type[Any], wrapper: type[Any]) -> type[Any]:
+    if refusal := wrapper.refusal(method):
+        raise Unknown(f"'{wrapper.__name__}' cannot be put around {method.__name__}: {refusal}")
+    made: type[Any] = wrapper.around(method)
+    return made
 
 
 @cache

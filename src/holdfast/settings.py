@@ -15,7 +15,7 @@ from holdfast.core.optimizers import OptimizerName
 from holdfast.core.options import Option, declared, shown
 from holdfast.memory.storage import parse_bytes
 from holdfast.methods._base import Method
-from holdfast.parts import Kind, Unknown, check_name, find, names
+from holdfast.parts import AROUND, Kind, Unknown, check_name, find, is_ours, names
 from holdfast.streams._wrapped import WrappedStream
 
 LARGEST = 2**63 - 1  # of a seed and of samples in memory
@@ -73,7 +73,7 @@ class LearnerSettings(BaseModel):
         method = given.get("method")
         name = method.name if isinstance(method, Part) else method.get("name") if isinstance(method, dict) else method
         # Code of another package is not imported to validate settings, which may be of a file from a stranger.
-        if name not in names("methods"):
+        if not isinstance(name, str) or not is_ours("methods", name):
             return given
         return {**given, "selection": getattr(find("methods", name), "selects", "reservoir")}
 
@@ -244,6 +244,9 @@ def owners_of(option: str, *, but: Kind | None = None, fields: Mapping[str, Any]
         if having:
             quoted = ", ".join(f"'{name}'" for name in having[:4]) + (" and others" if len(having) > 4 else "")
             told.append(f"of the {field}{'s' if len(having) > 1 else ''} {quoted} ({field}.{option})")
+        elif kind == "methods":
+            around = [name for name in names("wrappers") if option in declared_options("wrappers", name)]
+            told += [f"of the wrapper '{name}' (as in er{AROUND}{name}: method.{option})" for name in around]
     return f"it is an option {' and '.join(told)}" if told else ""
 
 

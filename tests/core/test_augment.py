@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageEnhance
+from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from holdfast.core import augment
@@ -24,6 +24,7 @@ from holdfast.core.augment import (
     crop_and_flip,
     limits_of,
     masked,
+    rand_augment,
     random_flip,
     random_grayscale,
     random_resized_crop,
@@ -32,6 +33,7 @@ from holdfast.core.augment import (
 )
 
 RANDOM = [
+    rand_augment,
     contrastive_views,
     crop_and_flip,
     masked,
@@ -373,3 +375,46 @@ def test_what_is_no_image_is_masked_in_a_tenth_of_its_entries():
         assert torch.equal(view[~is_masked], x[~is_masked])
         assert is_masked.double().mean() == pytest.approx(0.1, abs=0.01)
         assert len(is_masked.unique(dim=0)) > 300  # each sample has its own
+
+
+def smooth_photo(height: int = 40, width: int = 36) -> np.ndarray:
+    """A smooth picture with some noise, so that all levels come up."""
+    rng = np.random.default_rng(0)
+    wave = np.sin(np.arange(height)[:, None, None] / 9 + np.arange(width)[:, None] / 7 + np.arange(3))
+    return (110 + 80 * wave + rng.integers(-30, 30, (height, width, 3))).clip(0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("operation", "by_pillow", "levels"),
+    [
+        ("_posterised", lambda image: ImageOps.posterize(image, 6), 0),
+        ("_solarised", lambda image: ImageOps.solarize(image, 128), 0),
+        ("_equalised", ImageOps.equalize, 0),
+        ("_stretched", ImageOps.autocontrast, 1),
+        ("_sharpened", lambda image: ImageEnhance.Sharpness(image).enhance(1.45), 1),
+        ("_rotated", lambda image: image.rotate(15, Image.Resampling.BILINEAR), 2),
+    ],
+)
+def test_an_operation_of_rand_augment_is_pillows(
+    operation: str, by_pillow: Callable[[Image.Image], Image.Image], levels: int
+) -> None:
+    pixels = smooth_photo(40, 40)
+    expected = np.asarray(by_pillow(Image.fromarray(pixels))).astype(float)
+    x = torch.from_numpy(pixels).permute(2, 0, 1)[None].double() / 255
+    found = 255 * getattr(augment, operation)(x, torch.tensor([0.5])).clamp(0, 1)[0].permute(1, 2, 0).numpy()
+    assert np.abs(found - expected)[9:-9, 9:-9].max() <= levels + 0.51
+
+
+def test_rand_augment_changes_most_images_each_by_an_operation_of_its_own() -> None:
+    x = torch.from_numpy(smooth_photo()).permute(2, 0, 1).expand(200, -1, -1, -1).contiguous()
+    views = rand_augment(x, torch.Generator().manual_seed(0))
+    kinds = {tuple(view.flatten().tolist()) for view in views}
+    assert 20 <= len(kinds) <= 28  # fourteen operations, in two directions where they have any
+    assert 0 < (views == x).flatten(1).all(dim=1).sum() < 40
+
+
+def test_rand_augment_without_strength_moves_nothing() -> None:
+    moves = augment._OPERATIONS[:9]
+    x = torch.rand(2, 3, 9, 9, generator=torch.Generator().manual_seed(0))
+    for operation in moves:
+        torch.testing.assert_close(operation(x, torch.zeros(2)), x)

@@ -23,6 +23,7 @@ from holdfast.core.optimizers import make_optimizer
 from holdfast.memory.retrieval.uniform import Uniform
 from holdfast.memory.selection.reservoir import Reservoir
 from holdfast.memory.storage import Memory
+from holdfast.methods import scr as scr_file
 from holdfast.methods._base import Diverged
 from holdfast.methods.scr import SCR
 from tests.support.same import assert_same
@@ -250,9 +251,9 @@ def test_with_nothing_stored_a_class_that_competes_is_predicted() -> None:
 
 def test_means_are_kept_between_batches_and_made_anew_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = learned(n_batches=13)
-    method, n_made = method_of(learner), []
-    made = method._stored_means
-    monkeypatch.setattr(SCR, "_stored_means", lambda _: n_made.append(1) or made())
+    n_made: list[int] = []
+    made = scr_file.stored_means
+    monkeypatch.setattr(scr_file, "stored_means", lambda *given: n_made.append(1) or made(*given))
     x, y, task = toy_batches("class")[13]
     before = learner.scores(x)
     assert torch.equal(learner.scores(x), before)

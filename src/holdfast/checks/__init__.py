@@ -23,12 +23,13 @@ from holdfast.checks.probes import probe_checks
 from holdfast.checks.streams import stream_checks
 from holdfast.experiments.probes._base import Probe
 from holdfast.experiments.probing import probe_names
-from holdfast.parts import FOLDERS, Unknown, base_of, foreign_class, names
+from holdfast.parts import AROUND, FOLDERS, Unknown, base_of, foreign_class, names
 from holdfast.settings import LearnerSettings, Part, check_setting
 
 __all__ = ["Check", "Failed", "Frame", "Outcome", "check", "checks_of", "kind_of", "run_checks"]
 
-SINGULAR = {kind: kind.removesuffix("s") for kind in FOLDERS} | {"probes": "probe"}
+KINDS = [kind for kind in FOLDERS if kind != "wrappers"]  # a wrapper alone is no part of a learner
+SINGULAR = {str(kind): kind.removesuffix("s") for kind in KINDS} | {"probes": "probe"}
 
 
 def check(name: str, **options: Any) -> list[Outcome]:
@@ -89,15 +90,19 @@ def kind_of(name: str) -> str:
         >>> kind_of("drr"), kind_of("curve")
         ('methods', 'probes')
     """
+    if AROUND in name:
+        return "methods"
     if ":" in name:
         found = foreign_class(name, object, among="your modules")
-        bases: list[tuple[str, type]] = [*((kind, base_of(kind)) for kind in FOLDERS), ("probes", Probe)]
+        if issubclass(found, base_of("wrappers")):
+            raise Unknown(f"{name} is a wrapper: check it around a method, as er{AROUND}{name}")
+        bases: list[tuple[str, type]] = [*((kind, base_of(kind)) for kind in KINDS), ("probes", Probe)]
         for kind, base in bases:
             if issubclass(found, base):
                 return kind
         known = ", ".join(base.__name__ for _, base in bases)
         raise Unknown(f"{name} is no part: derive it from one of {known}")
-    kinds: list[str] = [kind for kind in FOLDERS if name in names(kind)]
+    kinds: list[str] = [kind for kind in KINDS if name in names(kind)]
     kinds += ["probes"] * (name in probe_names())
     if len(kinds) == 1:
         return kinds[0]

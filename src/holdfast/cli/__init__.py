@@ -66,7 +66,7 @@ COMMANDS = {
         "Test a method, selection, retrieval, stream, backbone or probe of your own against the package's contracts.",
     ),
     "list": Command(
-        "listing:list_command", "List methods, streams, selections, retrievals, backbones, probes or recipes."
+        "listing:list_command", "List methods, wrappers, streams, selections, retrievals, backbones, probes or recipes."
     ),
 }
 

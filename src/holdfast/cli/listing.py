@@ -23,13 +23,13 @@ def list_command(
     kind: Annotated[
         str,
         typer.Argument(
-            help="methods, streams, selections, retrievals, backbones, probes or recipes.",
+            help="methods, wrappers, streams, selections, retrievals, backbones, probes or recipes.",
             autocompletion=completion.kinds,
         ),
     ],
     as_json: Json = False,
 ) -> None:
-    """List methods, streams, selections, retrievals, backbones, probes or recipes."""
+    """List methods, wrappers, streams, selections, retrievals, backbones, probes or recipes."""
     check_name(kind, completion.KINDS, among="what can be listed")
     found = rows_of_recipes() if kind == "recipes" else described(kind)
     if as_json:

@@ -7,6 +7,7 @@ random numbers come from a generator on the CPU, so that a saved one goes on to 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -40,6 +41,29 @@ def crop_and_flip(x: Tensor, rng: torch.Generator) -> Tensor:
     if x.ndim != 4:
         return masked(x, rng)
     return random_flip(random_shift(x, rng), rng)
+
+
+def rand_augment(x: Tensor, rng: torch.Generator, *, strength: float = 14 / 30) -> Tensor:
+    """Images each changed by one operation that is drawn for it (RandAugment); what is no image is masked.
+
+    Cubuk et al., "RandAugment: Practical Automated Data Augmentation with a Reduced Search Space", NeurIPS 2020. The
+    fourteen operations and their ranges are those of that paper; directions are drawn.
+
+    Args:
+        strength: of an operation, from 0 to 1.
+    """
+    if x.ndim != 4:
+        return masked(x, rng)
+    low, high = limits_of(x)
+    unit = (_floats(x) - low) / max(high - low, 1e-12)
+    drawn = torch.randint(len(_OPERATIONS), (len(x),), generator=rng)
+    sign = 2.0 * torch.randint(2, (len(x),), generator=rng) - 1
+    for i in sorted(set(drawn.tolist())):
+        chosen = (drawn == i).nonzero().flatten()
+        amount = (strength * sign[chosen]).to(x.device)
+        chosen = chosen.to(x.device)
+        unit = unit.index_copy(0, chosen, _OPERATIONS[i](unit[chosen], amount).clamp(0, 1))
+    return _restored(unit * (high - low) + low, x.dtype)
 
 
 def masked(x: Tensor, rng: torch.Generator, *, share: float = MASKED_SHARE) -> Tensor:
@@ -233,3 +257,70 @@ def _floats(x: Tensor) -> Tensor:
 def _restored(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Floats as they were before: bytes are rounded to the nearest."""
     return x.round().to(dtype) if dtype == torch.uint8 else x.to(dtype)
+
+
+def _moved(x: Tensor, matrix: list[list[Tensor | float]]) -> Tensor:
+    """Return images (n, …) seen through an affine map (2, 3) of places, each entry (n,); black where nothing was."""
+    rows = [torch.stack([torch.as_tensor(entry).to(x).expand(len(x)) for entry in row], dim=1) for row in matrix]
+    grid = F.affine_grid(torch.stack(rows, dim=1), list(x.shape), align_corners=False)
+    return F.grid_sample(x, grid, padding_mode="zeros", align_corners=False)
+
+
+def _rotated(x: Tensor, amount: Tensor) -> Tensor:
+    cos, sin = torch.cos(amount * math.pi / 6), torch.sin(amount * math.pi / 6)
+    return _moved(x, [[cos, -sin, 0.0], [sin, cos, 0.0]])
+
+
+def _posterised(x: Tensor, amount: Tensor) -> Tensor:
+    levels = 2.0 ** (8 - torch.round(4 * amount.abs()))[:, None, None, None]
+    return torch.floor(x * 255 / (256 / levels)) * (256 / levels) / 255
+
+
+def _solarised(x: Tensor, amount: Tensor) -> Tensor:
+    return torch.where(x < 1 - amount.abs()[:, None, None, None], x, 1 - x)
+
+
+def _sharpened(x: Tensor, amount: Tensor) -> Tensor:
+    """Return images between their blurred selves and beyond; the outermost pixels stay."""
+    weights = x.new_ones(1, 1, 3, 3)
+    weights[0, 0, 1, 1] = 5.0
+    blurred = x.clone()
+    inner = F.conv2d(x.flatten(0, 1)[:, None], weights / 13)
+    blurred[:, :, 1:-1, 1:-1] = inner.view(*x.shape[:2], *inner.shape[2:])
+    return _blended(x, blurred, 1 + 0.9 * amount, (0.0, 1.0)) if min(x.shape[2:]) > 2 else x
+
+
+def _stretched(x: Tensor, _: Tensor) -> Tensor:
+    """Return images whose channels each reach from 0 to 1; a channel of one colour stays."""
+    low, high = x.amin(dim=(2, 3), keepdim=True), x.amax(dim=(2, 3), keepdim=True)
+    return torch.where(high > low, (x - low) / (high - low).clamp(min=1e-12), x)
+
+
+def _equalised(x: Tensor, _: Tensor) -> Tensor:
+    """Return images whose channels have each level of brightness about equally often, as Pillow does it."""
+    levels = (x * 255).round().long().flatten(2)
+    ones = torch.ones_like(levels, dtype=torch.float)
+    counts = ones.new_zeros(*levels.shape[:2], 256).scatter_add_(2, levels, ones)
+    below = counts.cumsum(dim=2) - counts
+    brightest = counts.gather(2, levels.amax(dim=2, keepdim=True))
+    step = torch.floor((levels.shape[2] - brightest) / 255)  # pixels for each level; none for a channel of one colour
+    equal = torch.floor((torch.floor(step / 2) + below.gather(2, levels)) / step.clamp(min=1)).clamp(max=255) / 255
+    return torch.where(step > 0, equal.to(x.dtype), x.flatten(2)).view_as(x)
+
+
+_OPERATIONS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
+    lambda x, _: x,
+    lambda x, a: _moved(x, [[1.0, 0.3 * a, 0.0], [0.0, 1.0, 0.0]]),  # sheared
+    lambda x, a: _moved(x, [[1.0, 0.0, 0.0], [0.3 * a, 1.0, 0.0]]),
+    lambda x, a: _moved(x, [[1.0, 0.0, 0.9 * a], [0.0, 1.0, 0.0]]),  # moved by up to 0.45 of the width
+    lambda x, a: _moved(x, [[1.0, 0.0, 0.0], [0.0, 1.0, 0.9 * a]]),
+    _rotated,  # by up to 30 degrees
+    lambda x, a: adjust_brightness(x, 1 + 0.9 * a, (0.0, 1.0)),
+    lambda x, a: adjust_contrast(x, 1 + 0.9 * a, (0.0, 1.0)),
+    lambda x, a: adjust_saturation(x, 1 + 0.9 * a, (0.0, 1.0)),
+    _sharpened,
+    _posterised,
+    _solarised,
+    _stretched,
+    _equalised,
+)

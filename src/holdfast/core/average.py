@@ -92,6 +92,15 @@ class WeightAverage(StoredWeights):
         decay = min(self.decay, self.n_updates / (self.n_updates + 9))
         torch._foreach_lerp_(self.tensors, now, 1 - decay)
 
+    def halfway(self, model: Model) -> StoredWeights:
+        """Return the mean of these weights and those that the model has; batch statistics are the model's own."""
+        between, now = StoredWeights(), [tensor.detach() for tensor in _weights(model)]
+        if self.tensors:
+            self._fit(now)
+            n = len(list(model.parameters()))
+            between.tensors = [*torch._foreach_lerp(self.tensors[:n], now[:n], 0.5), *now[n:]]
+        return between
+
 
 def _weights(model: Model) -> list[Tensor]:
     """Return the averaged tensors: parameters and running statistics, but no counts."""

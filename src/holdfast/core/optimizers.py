@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -87,6 +87,15 @@ def make_optimizer(name: OptimizerName, model: nn.Module, *, lr: float, momentum
     if name == "adam":
         return torch.optim.Adam(model.parameters(), lr=lr)
     return torch.optim.AdamW(model.parameters(), lr=lr)
+
+
+def like_optimizer(optimizer: Optimizer, parameters: Sequence[Tensor], *, share: float) -> Optimizer:
+    """Return a new optimiser of the same kind for `parameters`, with a share of the learning rate and no momentum."""
+    lr = share * optimizer.param_groups[0]["lr"]
+    if isinstance(optimizer, SGD):
+        return SGD(parameters, lr=lr)
+    made: torch.optim.Optimizer = type(optimizer)(parameters, lr=lr)  # type: ignore[call-arg]
+    return made
 
 
 def check_groups(optimizer: Optimizer, saved: Any) -> None:

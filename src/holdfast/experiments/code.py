@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from holdfast.core.fingerprint import Fingerprint, changed_modules, digest_of, fingerprint, imported_modules
 from holdfast.experiments.experiment import Experiment
-from holdfast.parts import FOLDERS
+from holdfast.parts import FOLDERS, pieces
 from holdfast.settings import PARTS, Part
 
 PACKAGE = Path(__file__).parents[1]
@@ -143,8 +143,10 @@ def _part_names(experiment: Experiment) -> list[str]:
     named: list[str] = []
     for field, kind in PARTS.items():
         part: Part = getattr(experiment, field)
-        names = [part.name, *(_inner_names(part.options.get("of")) if field == "stream" else [])]
-        named += [name if ":" in name else f"{FOLDERS[kind]}.{name}" for name in names]
+        names = pieces(kind, part.name)
+        if field == "stream":
+            names += [(kind, name) for name in _inner_names(part.options.get("of"))]
+        named += [name if ":" in name else f"{FOLDERS[of]}.{name}" for of, name in names]
     return named
 
 

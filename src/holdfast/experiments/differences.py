@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.experiments.experiment import Experiment
 from holdfast.methods._base import ReplayMethod
-from holdfast.parts import Kind, names
+from holdfast.parts import Kind, is_ours
 from holdfast.settings import PARTS, Part, options_of
 
 UNLIKE_ANYWAY = {"seed", "benchmark", "row"}
@@ -102,12 +102,12 @@ def _is_set(experiment: Experiment, name: str, value: str) -> bool:
 
 def _options_of_method(name: str) -> dict[str, Any]:
     # Code of another package is not imported to read a result, which may come from a stranger.
-    return options_of("methods", name) if name in names("methods") else {}
+    return options_of("methods", name) if is_ours("methods", name) else {}
 
 
 def _part_in_words(part: Part, kind: Kind) -> str:
     """A part as 'centroid(epsilon=4)', with the options that differ from their defaults."""
-    defaults = options_of(kind, part.name) if part.name in names(kind) else {}
+    defaults = options_of(kind, part.name) if is_ours(kind, part.name) else {}
     stated = {name: _in_words(value) for name, value in part.options.items()}
     options = {name: value for name, value in stated.items() if _in_words(defaults.get(name)) != value}
     return f"{part.name}({_listed(options)})" if options else part.name
@@ -131,7 +131,7 @@ def decided(experiment: Experiment) -> dict[str, str]:
     for field, kind in PARTS.items():
         part: Part = getattr(experiment, field)
         # Code of another package is not imported to read a result, which may come from a stranger.
-        if part.name in names(kind):
+        if is_ours(kind, part.name):
             defaults = {name: value for name, value in options_of(kind, part.name).items() if value is not None}
             settings[field] = {**defaults, **settings[field]}
     return _flat(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from holdfast.experiments.experiment import Experiment
-from holdfast.parts import find, names
+from holdfast.parts import find, is_ours
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _option(experiment: Experiment, name: str) -> int:
 
     The experiment may be a stored one of a stranger, so that code of another package is not imported for its defaults.
     """
-    is_ours = experiment.method.name in names("methods")
-    default = getattr(find("methods", experiment.method.name), name, 0) if is_ours else 0
+    method = experiment.method.name
+    default = getattr(find("methods", method), name, 0) if is_ours("methods", method) else 0
     value = experiment.method.options.get(name, default)
     return value if isinstance(value, int) else 0

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from holdfast.core.options import readable
 from holdfast.experiments.experiment import Experiment
 from holdfast.methods._base import Method, ReplayMethod
-from holdfast.parts import Unknown, check_name, find, names
+from holdfast.parts import AROUND, Unknown, check_name, find, is_ours, names
 from holdfast.settings import PARTS, Part, check_setting, options_of, resolved_settings
 
 Size = Literal["cpu", "full"]
@@ -91,12 +91,12 @@ class Recipe:
         Args:
             changes: fields by name, and options as 'method.replay_size' or 'stream.n_tasks'.
         """
-        if row not in self.rows and ":" not in row:
+        if row not in self.rows and ":" not in row and not is_ours("methods", row):
             check_name(row, sorted({*self.rows, *names("methods")}), among=f"the methods of '{self.name}'")
         settings = {"benchmark": self.name, "row": row.rpartition(":")[2], "method": row, **self.common}
         if row not in self.rows:
             settings["method"] = row
-        fields = self._of_row(row) if row in self.rows else self.shared_with(row)
+        fields = self._fields_of(row)
         for name in sorted(fields, key=lambda name: name not in _FIELDS):  # the method before its options
             settings = _changed(settings, name if name in _FIELDS else f"method.{name}", fields[name])
         for name, value in (changes or {}).items():
@@ -109,6 +109,16 @@ class Recipe:
             raise Unknown(f"in '{self.name}': {readable(error)}") from error
         resolved_settings(experiment)
         return experiment
+
+    def _fields_of(self, row: str) -> dict[str, Any]:
+        """Return the fields and options of a row, of a row with wrappers around it, or of a method without a row."""
+        if row in self.rows:
+            return self._of_row(row)
+        wrapped, plus, wrappers = row.partition(AROUND)
+        if wrapped not in self.rows:
+            return self.shared_with(row)
+        fields = self._of_row(wrapped)
+        return {**fields, "method": self._method_of(wrapped) + plus + wrappers}
 
     def shared_with(self, method: str) -> dict[str, Any]:
         """The fields and options that a method without a row of its own takes from the recipe, where it has them.
@@ -260,7 +270,7 @@ def _takes(given: Any, name: str) -> bool:
     if name in Experiment.model_fields:
         return True
     method = Part.model_validate(given).name
-    return (":" in method or method in names("methods")) and name in options_of("methods", method)
+    return (":" in method or is_ours("methods", method)) and name in options_of("methods", method)
 
 
 def _options(method: str) -> list[str]:

@@ -26,6 +26,7 @@ from holdfast.methods.pcr import PCR
 from holdfast.methods.randumb import RanDumb
 from holdfast.methods.scr import SCR
 from holdfast.methods.slda import Slda
+from holdfast.methods.wrappers.ncm import NCM as StoredMeans
 
 
 class NotExportable(ValueError):
@@ -210,7 +211,7 @@ def _drr(method: DRR) -> _Top:
     return _NearestMean(means, torch.arange(len(means)), len(means))
 
 
-def _scr(method: SCR) -> _Top:
+def _scr(method: SCR | StoredMeans) -> _Top:
     means, classes = method.means()
     return _NearestMean(means.cpu(), classes.cpu(), method.model.head.n_classes)
 
@@ -237,6 +238,7 @@ def _ncm(method: NCM) -> _Top:
 _OF_SUMS = ("scores", "sum_scores", "transformed", "described")
 # By the class that defines how it predicts: the functions that a subclass must not have changed, and the top's maker.
 _TOPS: list[tuple[type[Any], tuple[str, ...], Callable[[Any], _Top]]] = [
+    (StoredMeans, ("scores",), _scr),
     (DRRPlus, ("scores", "scores_of", "class_means"), _drr),
     (DRR, ("scores", "scores_of", "class_means"), _drr),
     (MDMTR, ("scores",), _cosines),

@@ -49,6 +49,8 @@ class Method(Stateful):
     """
 
     head: ClassVar[HeadKind] = "linear"  # what it learns with unless told otherwise
+    learns_head: ClassVar[bool] = True  # False: its scores come from elsewhere
+    one_loss: ClassVar[bool] = True  # each step goes down one loss of new and replayed samples
 
     reads: ClassVar[frozenset[str]] = frozenset()  # attributes, beside model and options, that `scores` reads
 
@@ -77,6 +79,11 @@ class Method(Stateful):
         check_moments(self.optimizer, state["optimizer"])
         if self.weight_average is not None:
             self.weight_average.check(self.model)
+
+    @property
+    def steps_a_batch(self) -> int:
+        """Return the number of steps of the optimiser for a batch, as the header of a run states it."""
+        return self.steps_per_batch
 
     @abstractmethod
     def observe(self, batch: Batch) -> float:

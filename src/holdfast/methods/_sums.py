@@ -41,6 +41,8 @@ class SumsMethod(Method):
 
     derived: ClassVar[frozenset[str]] = frozenset({"_solution"})
     reads: ClassVar[frozenset[str]] = frozenset({"sums", "_solution"})
+    learns_head: ClassVar[bool] = False
+    one_loss: ClassVar[bool] = False
     products: ClassVar[bool] = True  # whether Σ x xᵀ is needed
 
     sums: ClassSums = field(init=False)

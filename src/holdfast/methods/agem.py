@@ -18,6 +18,7 @@ class AGEM(ReplayMethod):
     """
 
     selects: ClassVar[str] = "ring"
+    one_loss: ClassVar[bool] = False
 
     replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 256
 

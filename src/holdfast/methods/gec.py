@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -30,6 +30,8 @@ class GEC(ReplayMethod):
         decay: of that EMA.
         damping: δ, which bounds the step where r is short; the authors' value is not known here.
     """
+
+    one_loss: ClassVar[bool] = False
 
     gain: Annotated[float, Field(ge=0)] = 1.0
     epsilon: Annotated[float, Field(ge=0)] | None = None

@@ -26,6 +26,7 @@ class GEM(ReplayMethod):
     """
 
     selects: ClassVar[str] = "ring"
+    one_loss: ClassVar[bool] = False
 
     replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 256
     memory_strength: Annotated[float, Field(ge=0)] = 0.5

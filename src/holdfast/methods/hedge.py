@@ -49,6 +49,8 @@ class Hedge(ReplayMethod):
         sharpness: η.
     """
 
+    learns_head: ClassVar[bool] = False
+    one_loss: ClassVar[bool] = False
     extras: ClassVar[frozenset[str]] = frozenset({"trend"})
     reads: ClassVar[frozenset[str]] = frozenset({"networks", "scaling", "levels", "losses"})
 

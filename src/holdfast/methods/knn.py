@@ -29,6 +29,8 @@ class KNN(ReplayMethod):
         temperature: τ.
     """
 
+    learns_head: ClassVar[bool] = False
+    one_loss: ClassVar[bool] = False
     extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
     reads: ClassVar[frozenset[str]] = frozenset()
 

@@ -20,6 +20,7 @@ class MEGA1(ReplayMethod):
     """
 
     selects: ClassVar[str] = "ring"
+    one_loss: ClassVar[bool] = False
 
     replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 256
     smallest_loss: Annotated[float, Field(ge=0)] = 1e-3

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -31,6 +31,8 @@ class MER(ReplayMethod):
         within_batch_rate: β, how much of the way that a batch has led is kept.
         across_batch_rate: γ, how much of the way that all batches have led is kept.
     """
+
+    one_loss: ClassVar[bool] = False
 
     n_batches: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 1
     within_batch_rate: Annotated[float, Field(gt=0, le=1)] = 0.3

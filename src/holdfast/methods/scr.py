@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from holdfast.core.augment import contrastive_views
 from holdfast.core.batch import Batch, join
-from holdfast.core.classifiers import class_means, nearest_mean_scores
 from holdfast.core.model import Model, predicting
 from holdfast.core.state import State
 from holdfast.losses.contrastive import contrastive_loss
 from holdfast.methods._base import MAX_REPLAY, ReplayMethod
+from holdfast.methods._stored_means import stored_mean_scores, stored_means
 
 MAX_PROJECTION = 65_536  # numbers; more is more likely a mistake
 
@@ -35,6 +35,7 @@ class SCR(ReplayMethod):
             features themselves. Classes are told apart by the features either way.
     """
 
+    learns_head: ClassVar[bool] = False
     derived: ClassVar[frozenset[str]] = frozenset({"_means"})
     reads: ClassVar[frozenset[str]] = frozenset({"_means"})
 
@@ -82,10 +83,7 @@ class SCR(ReplayMethod):
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
         """(n, n_classes) cosine with the class's mean; the least, -1, for a class of which nothing is stored."""
         with predicting(self.model):
-            means, classes = self.means()
-            cosines = nearest_mean_scores(self.model.features(x), means)
-            scores = cosines.new_full((len(x), self.model.head.n_classes), -1.0)
-            scores.scatter_reduce_(1, classes.expand(len(x), -1), cosines, "amax")
+            scores = stored_mean_scores(self.model.features(x), *self.means(), self.model.head.n_classes)
             return self.model.masked(scores, task)
 
     def prepare_to_predict(self) -> None:
@@ -94,16 +92,8 @@ class SCR(ReplayMethod):
     def means(self) -> tuple[Tensor, Tensor]:
         """(k, n_features) the mean of each class of each task in memory, and (k,) its class; kept until it changes."""
         if self._means is None:
-            self._means = self._stored_means()
+            self._means = stored_means(self.model, self.memory)
         return self._means
-
-    def _stored_means(self) -> tuple[Tensor, Tensor]:
-        """(k, n_features) the mean of each class of each task in memory, and (k,) its class."""
-        if not len(self.memory):
-            return self.model.head.weight[:0], torch.zeros(0, dtype=torch.int64, device=self.model.device)
-        pairs = torch.stack([self.memory.task, self.memory.y])
-        keys, key_of_sample = torch.unique(pairs, dim=1, return_inverse=True)
-        return class_means(self.model.embed(self.memory.x), key_of_sample, keys.shape[1]), keys[1]
 
     def _new_projector(self, n_out: int) -> nn.Module:
         """features → as many → n_out, with torch's first weights of a linear layer, but drawn from `rng`."""

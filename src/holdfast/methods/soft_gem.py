@@ -21,6 +21,7 @@ class SoftGEM(ReplayMethod):
     """
 
     selects: ClassVar[str] = "ring"
+    one_loss: ClassVar[bool] = False
 
     replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 256
     epsilon: Annotated[float, Field(ge=0, le=1)] = 0.5

@@ -344,10 +344,15 @@ class TableLearner:
 
     def predict(self, rows: Any) -> list[Label]:
         """The label of each row; a row may have a label, which is not looked at."""
+        given = list(as_rows(rows))
+        return self.labels.of(self.learner.predict(self.inputs(given)).tolist()) if given else []
+
+    def inputs(self, rows: Any) -> Tensor:
+        """(n, …) rows as inputs of `learner`; a row may have a label, which is not looked at."""
         inputs = [self._inputs_of(row) for row in as_rows(rows)]
         for i, row in enumerate(inputs):
             self.check(row, f"row {i}", with_label=False)
-        return self.labels.of(self.learner.predict(self._vectors(inputs)).tolist()) if inputs else []
+        return self._vectors(inputs)
 
     def save(self, path: str | Path) -> None:
         """Write everything to one file, which `load_table_learner` reads, and `load_learner` the vectors' part."""

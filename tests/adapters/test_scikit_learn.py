@@ -23,8 +23,8 @@ from tests.support.same import assert_same
 
 SMALL: dict[str, Any] = {"options": {"hidden": 16, "replay_size": 10}}
 
-# Every check of scikit-learn that the estimator does not pass, and the reason.
-NOT_PASSED = {
+# Every check of scikit-learn that the estimator may fail, and the reason; whether it does depends on the processor.
+MAY_FAIL = {
     "check_methods_sample_order_invariance": (
         "probabilities differ by 1e-7, the rounding of float32: a product of matrices rounds a row by its place"
     ),
@@ -37,7 +37,7 @@ def blobs(n: int = 120, n_classes: int = 3) -> tuple[Any, Any]:
 
 
 @pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API")
-@parametrize_with_checks([HoldfastClassifier()], expected_failed_checks=lambda _: NOT_PASSED)
+@parametrize_with_checks([HoldfastClassifier()], expected_failed_checks=lambda _: MAY_FAIL, xfail_strict=False)
 def test_a_check_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 

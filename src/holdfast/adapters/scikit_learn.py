@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 
+from holdfast.adapters._pickled import from_bytes, to_bytes
 from holdfast.core.labels import Labels
 from holdfast.learner import Learner
 from holdfast.loading import load_learner
@@ -123,19 +123,15 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         state: dict[str, Any] = super().__getstate__()
         if "learner_" not in state:
             return state
-        with tempfile.TemporaryDirectory() as folder:
-            self.learner_.save(Path(folder) / "learner")
-            learned = (Path(folder) / "learner").read_bytes()
-        return state | {"learner_": learned, "_labels": self._labels.state_dict()}
+        return state | {"learner_": to_bytes(self.learner_.save), "_labels": self._labels.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore; raise ValueError for bytes that are not a whole checkpoint."""
         restored = dict(state)
         if "learner_" in state:
-            with tempfile.TemporaryDirectory() as folder:
-                (Path(folder) / "learner").write_bytes(state["learner_"])
-                own = self._own_backbone(state["backbone"])
-                restored["learner_"] = load_learner(Path(folder) / "learner", backbone=own, device=state["device"])
+            own = state["backbone"] if isinstance(state["backbone"], nn.Module) else None
+            load = partial(load_learner, backbone=own, device=state["device"])
+            restored["learner_"] = from_bytes(state["learner_"], load)
             restored["_labels"] = Labels()
             restored["_labels"].load_state_dict(state["_labels"])
         super().__setstate__(restored)
@@ -163,7 +159,3 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "learner_")
         rows = validate_data(self, X, dtype=np.float32, allow_nd=True, reset=False)
         return self.learner_.scores(rows)[:, : len(self._labels)].cpu()
-
-    @staticmethod
-    def _own_backbone(given: Any) -> nn.Module | None:
-        return given if isinstance(given, nn.Module) else None

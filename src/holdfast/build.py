@@ -82,7 +82,7 @@ def build_model(
     backbone: nn.Module | None = None,
     n_features: int | None = None,
 ) -> Model:
-    """The model of `settings` for samples of `input_shape`; `backbone` stands in for the one that is named.
+    """Return the model of `settings` for samples of `input_shape`; `backbone` takes the place of the named one.
 
     A backbone of one's own is tried on one sample, unless the number of its features is given.
     """
@@ -104,7 +104,7 @@ def build_model(
 
 
 def build_method(settings: LearnerSettings, model: Model) -> Method:
-    """The method of `settings`, learning `model`."""
+    """Return the method of `settings`, learning `model`."""
     optimizer = make_optimizer(settings.optimizer, model, lr=settings.lr, momentum=settings.momentum)
     built: dict[str, Any] = {"model": model, "optimizer": optimizer}
     if issubclass(find("methods", settings.method.name), ReplayMethod):

@@ -29,7 +29,7 @@ class Backbone(nn.Module):
     frozen: bool = False
 
     def initialise(self, kind: Initialisation) -> None:
-        """To be called once all layers are there; `torch` leaves them as they made themselves.
+        """Initialise all layers; call it once they are there. `torch` leaves them as they made themselves.
 
         `agem` is what the protocol's predecessors do. Convolutions of k x k: uniform in ±1/√(k·n_in), √k times torch's;
         batch normalisation undoes that size, but the step, relative to the weights, is k times smaller. Linear layers:
@@ -65,7 +65,7 @@ class ImageBackbone(Backbone):
 
     @abstractmethod
     def maps(self, x: Tensor) -> Tensor:
-        """(n, n_features, height, width) what the last convolution makes of the inputs."""
+        """Return (n, n_features, height, width), the maps of the last convolution."""
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, torch.bfloat16) if self.precision == "bfloat16" else nullcontext():
@@ -73,7 +73,7 @@ class ImageBackbone(Backbone):
         return maps.to(x.dtype).mean(dim=(2, 3))
 
     def lay_channels_last(self) -> None:
-        """To be called once all layers are there: the layout of the weights decides for what flows through.
+        """Lay all weights channels last; call it once all layers are there. Their layout decides for the activations.
 
         Not with fewer than 8 channels: torch 2.13 writes beyond its memory on a CPU in the backward pass of a 1x1
         convolution with stride 2 that lies so.

@@ -116,7 +116,7 @@ def _blocks(stages: Sequence[tuple[int, int, int, int, int]]) -> Iterator[_Block
 
 
 def renamed(name: str) -> str:
-    """The name here of a published array: `_blocks.3._bn1.weight` is `blocks.3.depthwise.norm.weight`."""
+    """Return the name here of a published array: `_blocks.3._bn1.weight` is `blocks.3.depthwise.norm.weight`."""
     *place, layer, kind = name.split(".")
     if place:
         parts = {

@@ -52,7 +52,7 @@ class Toy(Stream):
 
 
 def toy_batches(setting: Setting, size: int = 10) -> list[tuple[Tensor, Tensor, int | None]]:
-    """The batches of the toy stream in order, with the task where the setting knows it."""
+    """Return the batches of the toy stream in order, with the task where the setting knows it."""
     stream = Toy(shared=setting == "domain")
     batches = []
     for task in stream:

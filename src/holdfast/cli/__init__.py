@@ -39,7 +39,7 @@ COMMANDS = {
     ),
     "paper": Command(
         "paper:paper_command",
-        "The paper's tables and figures with our numbers; what was not run is a dash, or left out of a figure.",
+        "Print the paper's tables and figures with our numbers; what was not run is a dash, or left out of a figure.",
     ),
     "remake": Command(
         "remake:remake_command",

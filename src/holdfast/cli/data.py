@@ -60,7 +60,7 @@ def list_data_sets(data: DataOption = None, as_json: JsonOption = False) -> None
 
 @app.command()
 def status(names: NamesArgument = None, data: DataOption = None, as_json: JsonOption = False) -> None:
-    """A quick look: which data sets are here, and what is missing."""
+    """Take a quick look: which data sets are here, and what is missing."""
     root = data_root(data)
     with _plain_errors():
         found = {data_set.name: data_set.status(root) for data_set in _named(names)}
@@ -76,7 +76,7 @@ def status(names: NamesArgument = None, data: DataOption = None, as_json: JsonOp
 
 @app.command()
 def verify(names: NamesArgument = None, data: DataOption = None, as_json: JsonOption = False) -> None:
-    """A deep look, at every byte: 1 if something here is broken, or a named set is absent."""
+    """Take a deep look, at every byte; exit with 1 if something here is broken, or a named set is absent."""
     root = data_root(data)
     seen: dict[str, Status] = {}
     findings: dict[str, list[Finding]] = {}
@@ -207,7 +207,7 @@ def _table(*columns: str) -> Table:
 
 
 def _named(names: list[str] | None) -> list[DataSet]:
-    """The data sets of these names, each once; all where none is named."""
+    """Return the data sets of these names, each once; all where none is named."""
     return [find(name) for name in dict.fromkeys(names or CATALOGUE)]
 
 
@@ -222,7 +222,7 @@ def _print_json(root: Path, data_sets: list[dict[str, Any]]) -> None:
 
 @contextlib.contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Every foreseeable failure ends as one sentence on standard error."""
+    """Context manager: every foreseeable failure inside ends as one sentence on standard error."""
     try:
         yield
     except UnknownDataSet as error:
@@ -247,7 +247,7 @@ def _under(step: str, show: Show) -> Callable[[int, int], None]:
 
 @contextlib.contextmanager
 def _bar() -> Iterator[Show]:
-    """A function that draws a bar for each step, on a terminal; elsewhere it does nothing."""
+    """Context manager: a function that draws a bar for each step, on a terminal; elsewhere it does nothing."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=10),

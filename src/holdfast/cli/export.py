@@ -15,7 +15,7 @@ from holdfast.tables import load_table_learner
 
 
 def export_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What 'holdfast learn' or Learner.save saved.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of 'holdfast learn' or Learner.save.")],
     to: Annotated[Path, typer.Argument(metavar="FILE", help="To write: .onnx, or .pt2 for torch.export.load.")],
     threads: Threads = 1,
 ) -> None:

@@ -97,7 +97,7 @@ def learn_command(
 
 
 def predict_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="What 'holdfast learn' saved.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A learner that 'holdfast learn' saved.")],
     source: Source,
     out_file: Annotated[Path | None, typer.Option("--out", help="A CSV file; by default standard output.")] = None,
     skip: Skip = False,
@@ -151,7 +151,7 @@ class _Stop:
             raise KeyboardInterrupt
 
     def read(self, rows: Iterator[Row], size: int) -> list[Row]:
-        """The next rows; fewer than `size` at their end, or when a signal came."""
+        """Return the next rows; fewer than `size` at their end, or when a signal came."""
         some: list[Row] = []
         with contextlib.suppress(KeyboardInterrupt):
             try:

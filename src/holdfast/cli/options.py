@@ -113,7 +113,7 @@ def parse_seeds(text: str) -> list[int]:
 
 @contextlib.contextmanager
 def stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """Inside, the first Ctrl-C or SIGTERM only asks to stop after the step; the second ends at once."""
+    """Context manager: the first Ctrl-C or SIGTERM only asks to stop after the step; the second ends at once."""
     from holdfast.experiments.run import Interrupted
 
     asked: list[int] = []
@@ -167,5 +167,5 @@ def print_table(title: str, header: list[str], rows: list[list[str]], advice: st
 
 
 def print_json(document: Any) -> None:
-    """The one thing that a command with --json prints."""
+    """Print one JSON document, and nothing else, for a command with --json."""
     sys.stdout.write(json.dumps(document, indent=1) + "\n")

@@ -55,7 +55,7 @@ def paper_command(
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> None:
-    """The paper's tables and figures with our numbers; what was not run is a dash, or left out of a figure."""
+    """Print the paper's tables and figures with our numbers; what was not run is a dash, or left out of a figure."""
     import torch
 
     from holdfast.build import usable_device

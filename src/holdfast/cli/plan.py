@@ -30,7 +30,7 @@ class Planned:
 
     @property
     def told(self) -> str:
-        """The state in words."""
+        """State in words."""
         if self.state == "finished":
             return "finished before"
         if self.so_far is not None and self.so_far.step is not None and self.so_far.n_steps is not None:

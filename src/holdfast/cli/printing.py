@@ -13,7 +13,7 @@ UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}  # control, direction, half c
 
 
 def printable(text: str) -> str:
-    r"""The text with what a terminal would obey written out, as `\x1b` for the escape character.
+    r"""Return the text with control characters written out, as `\x1b` for the escape character.
 
     Example:
         >>> print(printable("er \x1b[2J"))
@@ -29,7 +29,7 @@ def _is_unprintable(letter: str) -> bool:
 
 
 def console(**options: Any) -> Console:
-    """A console of rich that takes no brackets in texts for styles, and no colons for pictures.
+    """Return a console of rich that takes no brackets in texts for styles, and no colons for pictures.
 
     Example:
         >>> console(width=20).print("[red]:smile:")

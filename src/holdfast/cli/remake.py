@@ -80,7 +80,7 @@ def remake_command(
 
 
 def _stored(place: Path, out_folder: Path | None) -> tuple[Path, Result]:
-    """The file of a stored result, and the result."""
+    """Return the file of a stored result, and the result."""
     path = place / "result.json" if place.is_dir() else place
     if place.is_dir() and not path.exists():
         raise FileNotFoundError("no result.json in it: name the folder of one finished run, or its file")
@@ -92,7 +92,7 @@ def _stored(place: Path, out_folder: Path | None) -> tuple[Path, Result]:
 
 
 def _threads_of(stored: Result) -> int:
-    """As many threads as the stored run had, if this machine has as many processors; else 1."""
+    """Return the threads that the stored run had, if this machine has as many processors; else 1."""
     told = stored.versions.get("threads", "1")
     return int(told) if told in map(str, range(1, (os.cpu_count() or 1) + 1)) else 1
 

@@ -62,7 +62,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _opened_aside(path: Path) -> tuple[Path, BinaryIO]:
-    """A new file beside `path`, open and locked."""
+    """Return a new file beside `path`, open and locked."""
     while True:
         aside = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(8)}.writing")
         file = aside.open("xb")
@@ -79,7 +79,7 @@ def _opened_aside(path: Path) -> tuple[Path, BinaryIO]:
 
 
 def _spare(aside: Path) -> Path:
-    """A second name of a writer's own, for the file that it keeps."""
+    """Return a second name of a writer's own, for the file that it keeps."""
     return aside.with_name(f"{aside.name.removesuffix('.writing')}.previous.writing")
 
 

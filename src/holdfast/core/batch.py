@@ -51,12 +51,12 @@ class Batch:
         return Batch(self.x.index_select(0, rows), self.y.index_select(0, rows), self.task.index_select(0, rows), extra)
 
     def samples(self) -> Iterator[Batch]:
-        """One batch of one sample after the other."""
+        """Yield one batch of one sample after the other."""
         for i in range(len(self)):
             yield self[i : i + 1]
 
     def with_extra(self, **columns: Tensor) -> Batch:
-        """The same samples with more beside them."""
+        """Return the same samples with more beside them."""
         return Batch(self.x, self.y, self.task, {**self.extra, **columns})
 
     def to(self, device: torch.device) -> Batch:
@@ -65,7 +65,7 @@ class Batch:
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """One batch of all samples, in order; the extras are those that all of them have."""
+    """Return one batch of all samples, in order; the extras are those that all of them have."""
     shared = set.intersection(*(set(batch.extra) for batch in batches))
     return Batch(
         torch.cat([batch.x for batch in batches]),

@@ -77,7 +77,7 @@ class Temperature(Stateful):
         self.inverse = min(max(self.inverse - step, self.inverse / 2, 1 / HOTTEST), self.inverse * 2, 1 / COLDEST)
 
     def probabilities(self, scores: Tensor) -> Tensor:
-        """(n, n_classes) of scores; 0 for a class that does not compete."""
+        """Return (n, n_classes) probabilities of scores; 0 for a class that does not compete."""
         return (scores.double() * self.inverse).softmax(dim=1).to(scores.dtype)
 
 

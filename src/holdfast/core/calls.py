@@ -74,7 +74,7 @@ class CallJournal:
 
     @property
     def last(self) -> int:
-        """The number of the last record."""
+        """Number of the last record."""
         return self.journal.last
 
     @property

@@ -74,7 +74,7 @@ def checksum_of(state: State) -> str:
 
 
 def read_checkpoint(path: Path) -> State:
-    """The state saved at `path`; if that file is damaged or gone, the one before it, with a warning."""
+    """Return the state saved at `path`; if the file is damaged or gone, the one before it, with a warning."""
     found = _identity(path)
     try:
         return _read(path)
@@ -207,7 +207,7 @@ def _checksum(tree: str, tensors: dict[str, Tensor]) -> str:
 
 
 def _encoded(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """`value` as JSON; its tensors go into `tensors`, since JSON has none, nor tuples, nor keys but strings."""
+    """Return `value` as JSON; its tensors go into `tensors`, since JSON has no tensors, tuples or keys of numbers."""
     if isinstance(value, Tensor):
         name = f"{len(tensors):06d}"
         # A clone: safetensors refuses tensors that share memory, and `state` may hold views.
@@ -224,7 +224,7 @@ def _encoded(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def _decoded(tree: str, tensors: dict[str, Tensor]) -> Any:
-    """The state that `_encoded` made a tree of; each tensor stands in one place."""
+    """Return the state that `_encoded` made a tree of; each tensor stands in one place."""
     unplaced = dict(tensors)
 
     def decoded(pairs: list[tuple[str, Any]]) -> Any:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def class_means(features: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> Tensor:
-    """(n_classes, d) unit vectors: the mean direction of each class's features; zero for a class without any.
+    """Return (n_classes, d) unit vectors: the mean direction of each class's features; zero without any.
 
     Args:
         features: (n, d). y: (n,). weights: (n,) how much each row counts; by default all the same.
@@ -21,6 +21,6 @@ def class_means(features: Tensor, y: Tensor, n_classes: int, weights: Tensor | N
 
 
 def nearest_mean_scores(features: Tensor, means: Tensor) -> Tensor:
-    """(n, n_classes) cosine of each sample's features (n, d) with each class's mean; -1 where there is no mean."""
+    """Return (n, n_classes), the cosine of features (n, d) with each class's mean; -1 where there is no mean."""
     scores = F.normalize(features, dim=1) @ means.T
     return scores.masked_fill(~means.any(dim=1), -1.0)

@@ -81,7 +81,7 @@ class Adwin(Detector):
 
     @property
     def mean(self) -> float:
-        """The mean of the window."""
+        """Mean of the window."""
         return sum(self.sums) / self.width if self.width else 0.0
 
     def _changed(self, value: float) -> bool:

@@ -15,7 +15,7 @@ def spread(features: Tensor) -> float:
 
 
 def moved(now: Tensor, then: Tensor) -> float:
-    """d(f_i^t, f_i^i) of Eq. dist1: the mean distance of samples from where they were, in spreads of then.
+    """Return d(f_i^t, f_i^i) of Eq. dist1: the mean distance of samples from their earlier places, in earlier spreads.
 
     Args:
         now, then: (n, d) features of the same samples.
@@ -25,7 +25,7 @@ def moved(now: Tensor, then: Tensor) -> float:
 
 
 def apart(one: Tensor, other: Tensor) -> float:
-    """d(f_i^t, f_j^t) of Eq. dist2: the distance between two tasks' means, in their mean spread.
+    """Return d(f_i^t, f_j^t) of Eq. dist2: the distance between two tasks' means, in their mean spread.
 
     Args:
         one, other: (n, d) and (m, d) features of the two tasks by the same model.

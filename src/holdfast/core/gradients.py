@@ -20,7 +20,7 @@ PARALLEL = 1e-10  # two gradients whose angle has a squared sine below this span
 
 
 def flat_gradient(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    """(n,) the gradient of `loss` in all numbers of `parameters`; zero where it does not depend on them."""
+    """Return (n,), the gradient of `loss` in all numbers of `parameters`; zero where it does not depend on them."""
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
@@ -33,7 +33,7 @@ def assign_gradient(gradient: Tensor, parameters: Sequence[Tensor]) -> None:
 
 
 def project_agem(gradient: Tensor, reference: Tensor) -> Tensor:
-    """A-GEM: the vector nearest to g with ⟨g~, r⟩ ≥ 0.
+    """Return the vector nearest to g with ⟨g~, r⟩ ≥ 0 (A-GEM).
 
     g~ = g - ⟨g, r⟩/⟨r, r⟩ r where ⟨g, r⟩ < 0, else g.
     """
@@ -44,7 +44,7 @@ def project_agem(gradient: Tensor, reference: Tensor) -> Tensor:
 
 
 def project_soft_gem(gradient: Tensor, reference: Tensor, *, epsilon: float) -> Tensor:
-    """ε-SOFT-GEM: the vector nearest to g with ⟨g~, r⟩ ≥ ε |g| |r|.
+    """Return the vector nearest to g with ⟨g~, r⟩ ≥ ε |g| |r| (ε-SOFT-GEM).
 
     g~ = g - (⟨g, r^⟩ - ε |g|) r^ where ⟨g, r^⟩ < ε |g|, else g, with r^ = r/|r|; ε = 0 is A-GEM.
     """
@@ -56,7 +56,7 @@ def project_soft_gem(gradient: Tensor, reference: Tensor, *, epsilon: float) -> 
 
 
 def step_gec(gradient: Tensor, reference: Tensor, *, decrease: float, damping: float = 0.0) -> Tensor:
-    """GEC: the vector nearest to g with ⟨g~, r⟩ ≥ φ, if δ = 0.
+    """Return the vector nearest to g with ⟨g~, r⟩ ≥ φ, if δ = 0 (GEC).
 
     g~ = g + λ r with λ = max(0, (φ - ⟨g, r⟩) / (|r|² + δ)); φ = δ = 0 is A-GEM.
 
@@ -71,7 +71,7 @@ def step_gec(gradient: Tensor, reference: Tensor, *, decrease: float, damping: f
 
 
 def rotate_mega2(gradient: Tensor, reference: Tensor, *, new_loss: float, old_loss: float) -> Tensor:
-    """MEGA-II: g turned by an angle β towards r, its length kept; the more, the larger the old loss.
+    """Turn g by an angle β towards r and keep its length; the larger the old loss, the more (MEGA-II).
 
         β = argmax_{0 ≤ β ≤ π/2} l_t cos β + l_ref cos(φ - β) = atan2(l_ref sin φ, l_t + l_ref cos φ)
 
@@ -93,7 +93,7 @@ def rotate_mega2(gradient: Tensor, reference: Tensor, *, new_loss: float, old_lo
 
 
 def project_gem(gradient: Tensor, references: Tensor, *, memory_strength: float = 0.0, ridge: float = 0.0) -> Tensor:
-    """GEM: the vector nearest to g with ⟨g~, r_k⟩ ≥ 0 for all tasks k; g itself where it has that.
+    """Return the vector nearest to g with ⟨g~, r_k⟩ ≥ 0 for all tasks k; g itself where it has that (GEM).
 
         v = argmin_{v ≥ γ} ½ vᵀ (G Gᵀ + ridge I) v + (G g)ᵀ v,   g~ = g + Gᵀ v
 
@@ -114,7 +114,7 @@ def project_gem(gradient: Tensor, references: Tensor, *, memory_strength: float 
 
 
 def nonnegative_minimum(quadratic: Array, linear: Array, *, precision: float = 1e-14) -> Array:
-    """(k,) argmin_{v ≥ 0} ½ vᵀ P v + qᵀ v, by the active set of Lawson and Hanson (1974, chapter 23).
+    """Return (k,) argmin_{v ≥ 0} ½ vᵀ P v + qᵀ v, by the active set of Lawson and Hanson (1974, chapter 23).
 
     This is non-negative least squares |A v - b|² given P = AᵀA and q = -Aᵀb.
 
@@ -141,7 +141,7 @@ def nonnegative_minimum(quadratic: Array, linear: Array, *, precision: float = 1
 
 
 def _minimum_with(free: Array, p: Array, q: Array, *, start: Array, precision: float) -> Array:
-    """The minimum over the numbers that are `free`, taking from these whatever would go below zero on the way."""
+    """Return the minimum over the `free` numbers; a number that would fall below zero leaves them on the way."""
     while True:
         goal = np.zeros_like(start)
         goal[free] = np.linalg.lstsq(p[np.ix_(free, free)], -q[free], rcond=precision)[0]

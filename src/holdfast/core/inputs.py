@@ -149,7 +149,7 @@ def _check_shape(shape: tuple[int, ...], expected: tuple[int, ...] | None) -> No
 
 
 def _for_each(task: int | Array, n: int) -> Array:
-    """One task for each of n samples, where one number is given for all."""
+    """Return one task for each of n samples, where one number is given for all."""
     if isinstance(task, int | np.integer):
         return [int(task) if not isinstance(task, bool) else task] * n
     return task.expand(n) if isinstance(task, Tensor) and task.ndim == 0 else task

@@ -52,7 +52,7 @@ class Novelty(Stateful):
 
     @property
     def threshold(self) -> float:
-        """The largest distance that is still known; infinite while too few samples were seen."""
+        """Largest distance that is still known; infinite while too few samples were seen."""
         rank = math.ceil((len(self.distances) + 1) * (1 - self.false_alarms))
         return sorted(self.distances)[rank - 1] if rank <= len(self.distances) else math.inf
 
@@ -65,7 +65,7 @@ class Novelty(Stateful):
         self.n_seen += len(found)
 
     def is_unknown(self, features: Tensor, remembered: Tensor) -> Tensor:
-        """(n,) true where features (n, d) are farther from those remembered (m, d) than known samples are."""
+        """Return (n,), true where features (n, d) are farther from the remembered (m, d) than known samples are."""
         if len(remembered) < 2:
             return torch.zeros(len(features), dtype=torch.bool)
         return nearest(features, remembered) > self.threshold
@@ -84,7 +84,7 @@ def spread_slots(n: int) -> Tensor:
 
 
 def nearest(features: Tensor, remembered: Tensor) -> Tensor:
-    """(n,) the distance of each of features (n, d) to the nearest remembered (m, d), in the median such distance there.
+    """Return (n,), the distance of features (n, d) to the nearest remembered (m, d), in the median such distance.
 
     Float64 on the processor, so that the number of samples that are asked for at once changes no bit.
     """

@@ -62,7 +62,7 @@ class Waiting(Stateful):
             self.n_expired += 1
 
     def look(self, ids: Sequence[Any]) -> Tensor:
-        """(n, …) the inputs of `ids`, which stay; ValueError names ids of which none waits."""
+        """Return (n, …), the inputs of `ids`, which stay; ValueError names ids of which none waits."""
         keys = checked_ids(ids, None)
         if missing := [key for key in keys if key not in self._inputs]:
             shown = ", ".join(repr(key) for key in missing[:5]) + (" …" if len(missing) > 5 else "")
@@ -73,7 +73,7 @@ class Waiting(Stateful):
         return torch.stack([self._inputs[key] for key in keys])
 
     def take(self, ids: Sequence[Any]) -> Tensor:
-        """(n, …) the inputs of `ids`, which wait no more."""
+        """Return (n, …), the inputs of `ids`, which wait no more."""
         x = self.look(ids)
         for key in checked_ids(ids, None):
             del self._inputs[key]

@@ -77,7 +77,7 @@ def convert_awa1(folder: Path, to: Path, progress: Progress = lambda _done, _tot
 
 
 def principal_components(x: Floats, is_train: NDArray[np.bool_], n: int) -> tuple[Floats, float]:
-    """The first `n` components of centred rows (m, d), or as many as there are, and the share of energy that they keep.
+    """Return the first `n` components of centred rows (m, d), or all, and the share of energy that they keep.
 
     They are found on the training rows, and scaled by one number so that the training rows have n numbers of mean
     square one. A component points where its largest weight is positive.
@@ -100,7 +100,7 @@ def principal_components(x: Floats, is_train: NDArray[np.bool_], n: int) -> tupl
 
 
 def _of_equal_energy(x: Floats, is_train: NDArray[np.bool_], *, sums_to_one: bool) -> Floats:
-    """Rows (m, d) square-rooted, less their mean, with a mean squared length of one over training rows."""
+    """Return rows (m, d) square-rooted, less their mean; their mean squared length over training rows is one."""
     if sums_to_one:
         x = x / np.maximum(x.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)  # an empty histogram stays empty
     x = np.sqrt(x)
@@ -145,7 +145,7 @@ def _attributes(path: Path, n_classes: int) -> NDArray[np.uint8]:
 
 
 def _pictures(folder: Path, name: str) -> list[str]:
-    """The files of a class in their order; every descriptor must have the same."""
+    """Return the files of a class in their order; every descriptor must have the same."""
     found = {}
     for descriptor in DESCRIPTORS:
         place = folder / "Features" / descriptor / name

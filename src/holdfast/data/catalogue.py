@@ -25,7 +25,7 @@ MOST_ARRAYS = 4  # times the size of the file they come in
 
 
 def silent(_done: int, _total: int) -> None:
-    """The progress of who does not want to see it."""
+    """Callback that does nothing."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class DataSet:
     by_hand: str
 
     def status(self, root: Path) -> Status:
-        """A quick look: are the files there, and as long as they should be?"""
+        """Take a quick look: are the files there, and as long as they should be?"""
         place = root / self.where
         if not place.exists() or (place.is_dir() and not any(place.iterdir())):
             return Status("absent", (f"{self.where} is not there",))
@@ -108,7 +108,7 @@ class DataSet:
         return Status("incomplete" if missing else "present", missing)
 
     def verify(self, root: Path, progress: Progress = silent) -> list[Finding]:
-        """A deep look, at every byte of the set."""
+        """Take a deep look, at every byte of the set."""
         place = root / self.where
         if not place.exists():
             return [Finding(self.where, False, "not there")]
@@ -418,7 +418,7 @@ def _count(found: int, expected: int, what: str) -> tuple[bool, str]:
 
 
 def _numbered_lines(path: Path) -> dict[int, str]:
-    """The lines of a list such as "1 001.Black_footed_Albatross", by number."""
+    """Return the lines of a list such as "1 001.Black_footed_Albatross", by number."""
     lines: dict[int, str] = {}
     for row, line in enumerate(read_at_most(path, MAX_TEXT).decode().splitlines(), start=1):
         number, _, value = line.strip().replace("\t", " ").partition(" ")
@@ -429,7 +429,7 @@ def _numbered_lines(path: Path) -> dict[int, str]:
 
 
 def _pictures_below(folder: Path) -> list[str]:
-    """The pictures in the class folders of `folder`, as class/picture."""
+    """Return the pictures in the class folders of `folder`, as class/picture."""
     if not folder.is_dir():
         return []
     classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
@@ -465,7 +465,7 @@ def _size(folder: Inside, name: str) -> int:
 
 
 def _why_unreadable(folder: Inside, name: str) -> str:
-    """Nothing when the picture can be decoded to its end."""
+    """Return why a picture cannot be decoded; '' if it can."""
     try:
         folder.stat(name)
         with warnings.catch_warnings(), open_picture(folder.folder / name) as image:
@@ -649,7 +649,7 @@ class UnknownDataSet(LookupError):
 
 
 def find(name: str) -> DataSet:
-    """The data set of that name."""
+    """Return the data set of that name."""
     if name in CATALOGUE:
         return CATALOGUE[name]
     raise UnknownDataSet(f"no '{name}' among the data sets: {_suggestion(name, CATALOGUE)}")

@@ -54,7 +54,7 @@ class _Cut(Exception):
 
 
 def silent(_step: str, _done: int, _total: int | None) -> None:
-    """The progress of who does not want to see it."""
+    """Callback that does nothing."""
 
 
 def download(
@@ -219,7 +219,7 @@ def _receive(url: str, part: Path, *, size: int | None, at_most: int | None, ste
 
 
 def _answer(request: urllib.request.Request, part: Path) -> http.client.HTTPResponse:
-    """The server's answer, with its refusals told apart: for good, or for now."""
+    """Return the server's answer; a refusal raises, and says if it is for good or for now."""
     try:
         opener = urllib.request.build_opener(_OnlyHttp)
         response: http.client.HTTPResponse = opener.open(request, timeout=SECONDS_TO_ANSWER)
@@ -238,7 +238,7 @@ def _answer(request: urllib.request.Request, part: Path) -> http.client.HTTPResp
 
 
 def _described(response: http.client.HTTPResponse) -> tuple[int, _Resource]:
-    """The first byte that the answer holds, and what it says of the whole file."""
+    """Return the first byte that the answer holds, and what it says of the whole file."""
     start, size = 0, None
     if response.status == 206:
         given = re.fullmatch(
@@ -446,7 +446,7 @@ def _disk(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(path: Path, progress: Progress) -> Iterator[None]:
-    """One process at a time; the lock goes with the process, so a killed one leaves none."""
+    """Context manager: one process at a time. The lock ends with the process, so a killed one leaves none."""
     with _disk(path):
         lock = path.open("w")
     with lock:

@@ -45,7 +45,7 @@ class Vectors:
 
 
 def read_idx(root: Path, file: str, *, item_shape: tuple[int, ...] = ()) -> NDArray[np.uint8]:
-    """An MNIST file (n, *item_shape) in the IDX format: `file` below `root`, or the same with .gz."""
+    """Read an MNIST file (n, *item_shape) in the IDX format: `file` below `root`, or the same with .gz."""
     path = next((p for p in (root / file, root / f"{file}.gz") if p.is_file()), None)
     if path is None:
         raise missing("mnist", root, f"{file}.gz")
@@ -77,7 +77,7 @@ def _unpacked(path: Path, at_most: int) -> bytes:
 
 @contextmanager
 def _safely(name: str, path: Path) -> Iterator[None]:
-    """Inside, a refusal becomes the error of data set `name`, of which `path` is read."""
+    """Context manager: a refusal inside becomes the error of data set `name`, of which `path` is read."""
     try:
         yield
     except Unsafe as reason:
@@ -112,7 +112,7 @@ def _read_cifar(name: str, root: Path, file: str, *, labels: tuple[str, ...], n_
 
 
 def read_cub(root: Path) -> Photos:
-    """The photos of CUB-200-2011 with the official split, in the order of images.txt's numbers."""
+    """Read the photos of CUB-200-2011 with the official split, in the order of images.txt's numbers."""
     images, labels, split, classes = (
         _numbered_lines("cub", root, f"CUB_200_2011/{file}.txt")
         for file in ("images", "image_class_labels", "train_test_split", "classes")
@@ -139,7 +139,7 @@ def read_cub(root: Path) -> Photos:
 
 
 def read_awa2(root: Path) -> Photos:
-    """The photos of Animals with Attributes 2 for training and testing, by class and file name.
+    """Read the photos of Animals with Attributes 2 for training and testing, by class and file name.
 
     There is no official split. Ours sorts the files of a class by the SHA-256 of their names: the
     first 70 % are for training, the next 15 % for validation (left out here), the rest for testing.
@@ -163,7 +163,7 @@ def read_awa2(root: Path) -> Photos:
 
 
 def read_awa1_features(root: Path) -> Vectors:
-    """The feature vectors made of Animals with Attributes, the first edition."""
+    """Read the feature vectors made of Animals with Attributes, the first edition."""
     path = root / "awa1_features.npz"
     if not path.is_file():
         raise MissingData(
@@ -195,7 +195,7 @@ def read_awa1_features(root: Path) -> Vectors:
 
 
 def _numbered_lines(name: str, root: Path, file: str) -> dict[int, str]:
-    """A list of data set `name`: lines that hold a number and a value."""
+    """Return a list of data set `name`: lines that hold a number and a value."""
     path = root / file
     if not path.is_file():
         raise missing(name, root, file)

@@ -25,7 +25,7 @@ DECODED_AT_ONCE = 256  # photos in memory before they are written: 38 MB at 224 
 
 
 def decoded(name: str, root: Path, files: Sequence[str], *, size: int) -> NDArray[np.uint8]:
-    """The photo `files` in `root`, of data set `name`, as RGB (n, 3, size, size).
+    """Return the photos `files` in `root`, of data set `name`, as RGB (n, 3, size, size).
 
     They are kept in one file in `<root>/.cache`, or in the user's cache where that cannot be written. Its
     name tells which photos it holds, so a changed data set gets a new one; the old one may be deleted. A
@@ -66,7 +66,7 @@ def decoded(name: str, root: Path, files: Sequence[str], *, size: int) -> NDArra
 
 
 def decode(name: str, path: Path, *, size: int) -> NDArray[np.uint8]:
-    """One photo of data set `name` as RGB (3, size, size), resized without cropping."""
+    """Return one photo of data set `name` as RGB (3, size, size), resized without cropping."""
     try:
         with open_picture(path) as photo:
             resized = photo.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
@@ -98,7 +98,7 @@ def _fingerprint(name: str, root: Path, files: Sequence[str], *, size: int) -> s
 
 
 def _first_lock(folders: Sequence[Path], file: str) -> TextIOWrapper:
-    """`file`, open but not locked yet, in the first of the folders that can be written."""
+    """Return `file`, open but not locked yet, in the first of the folders that can be written."""
     reasons = []
     for folder in folders:
         try:
@@ -127,7 +127,7 @@ def _decode_all(name: str, paths: Sequence[Path], part: Path, *, size: int, adva
 
 
 def _mapped(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """The decoded photos, which came with the data if that has a `.cache` of its own."""
+    """Return the decoded photos, which came with the data if that has a `.cache` of its own."""
     advice = "delete the file, and the photos are decoded again"
     try:
         open_regular(path).close()

@@ -43,7 +43,7 @@ class Unsafe(ValueError):
 
 
 def one_line(reason: Exception) -> str:
-    """The first line of what an error says, or its kind where it says nothing."""
+    """Return the first line of what an error says, or its kind where it says nothing."""
     return str(reason).partition("\n")[0] or type(reason).__name__
 
 
@@ -72,7 +72,7 @@ def _check_regular(facts: os.stat_result) -> None:
 
 
 def read_at_most(path: Path, n_bytes: int) -> bytes:
-    """The content of a file that may have so many bytes.
+    """Return the content of a file that may have so many bytes.
 
     Example:
         >>> len(read_at_most(Path("/etc/hostname"), 1000)) <= 1000
@@ -83,7 +83,7 @@ def read_at_most(path: Path, n_bytes: int) -> bytes:
 
 
 def unpacked_at_most(path: Path, n_bytes: int) -> bytes:
-    """The content of a gzip file that may hold so many bytes; what a bomb has beyond them is never unpacked."""
+    """Return the content of a gzip file that may hold so many bytes; more bytes are never unpacked."""
     with open_regular(path) as file, gzip.GzipFile(fileobj=file) as packed:
         return _read(packed, n_bytes)
 
@@ -151,7 +151,7 @@ class Inside:
 
 @contextlib.contextmanager
 def open_picture(path: Path) -> Iterator[Image.Image]:
-    """A JPEG or PNG picture whose header promises no more than MAX_PIXELS; nothing is decoded yet.
+    """Context manager: a JPEG or PNG picture of at most MAX_PIXELS by its header; nothing is decoded yet.
 
     Example:
         >>> with open_picture(Path("bird.jpg")) as picture:  # doctest: +SKIP
@@ -199,7 +199,7 @@ def arrays_of(path: Path, names: Sequence[str] | None = None, *, at_most: int) -
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    """An array whose header promises as many bytes as there are."""
+    """Return an array whose header promises as many bytes as there are."""
     with archive.open(info) as member, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy advises on odd headers
         version = np.lib.format.read_magic(member)
@@ -220,7 +220,7 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
 
 @contextlib.contextmanager
 def open_zip(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
-    """A zip archive whose directory, which is read at once, has a bound, and whose members are plainly packed."""
+    """Context manager: a zip archive with a directory of bounded size, and with plainly packed members."""
     if (n_bytes := _directory_bytes(file)) > MAX_DIRECTORY:
         raise Unsafe(f"a directory of {n_bytes:,} bytes", f"at most {MAX_DIRECTORY:,}")
     with zipfile.ZipFile(file) as archive:

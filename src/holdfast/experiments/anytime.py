@@ -196,7 +196,7 @@ def _curve(curve: ArrayLike) -> Array:
 
 
 def _moments(learned: ArrayLike, curve: ArrayLike) -> list[int]:
-    """The moments at which tasks were learned; checked against the curve."""
+    """Return the moments at which tasks were learned; checked against the curve."""
     moments = np.asarray(learned)
     n_moments, n_tasks = np.asarray(curve).shape
     fits = moments.ndim == 1 and 1 <= len(moments) <= n_tasks and np.issubdtype(moments.dtype, np.integer)

@@ -15,7 +15,7 @@ Matrix = NDArray[np.float64]
 
 
 def average_accuracy(accuracies: ArrayLike, t: int = -1) -> float:
-    """A_t: mean accuracy on the tasks measured once task t was learned; by default the last.
+    """Return A_t: mean accuracy on the tasks measured once task t was learned; by default the last.
 
     A_t = 1/t Σ_{j ≤ t} a[t, j]. A matrix with one row (joint training) may measure any number of tasks.
     """
@@ -25,7 +25,7 @@ def average_accuracy(accuracies: ArrayLike, t: int = -1) -> float:
 
 
 def forgetting(accuracies: ArrayLike, t: int = -1) -> float:
-    """F_t: how far the accuracy on each earlier task is below the best it ever was; NaN for the first task.
+    """Return F_t: mean drop of each earlier task from its best accuracy to the present one; NaN for the first task.
 
     F_t = 1/(t-1) Σ_{j < t} ( max_{l < t} a[l, j] - a[t, j] ). Negative where old tasks got better.
     """
@@ -38,7 +38,7 @@ def forgetting(accuracies: ArrayLike, t: int = -1) -> float:
 
 
 def long_term_remembering(accuracies: ArrayLike) -> float:
-    """LTR: loss of accuracy since a task was learned, weighted by how long ago that is; 0 is best.
+    """Return LTR: loss of accuracy since a task was learned, weighted by its age in tasks; 0 is best.
 
     LTR = -1/(T-1) Σ_{j < T} (T - j) min(0, a[T, j] - a[j, j]).
     """
@@ -56,7 +56,7 @@ def learning_accuracy(accuracies: ArrayLike) -> float:
 
 
 def summary(accuracies: ArrayLike) -> dict[str, float]:
-    """All metrics by name; those that need every task learned in turn are left out for joint training."""
+    """Return all metrics by name; for joint training, without those that need every task learned in turn."""
     a = _matrix(accuracies)
     metrics = {"average_accuracy": average_accuracy(a)}
     if a.shape[0] == a.shape[1]:

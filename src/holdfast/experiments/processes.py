@@ -111,7 +111,7 @@ def _how(exit_code: int | None) -> str:
 
 
 def _work(line: Connection) -> None:
-    """The life of a worker: carry out orders until there are no more."""
+    """Carry out orders until there are no more: the life of a worker."""
     reporter = _Reporter(line)
     signal.signal(signal.SIGTERM, reporter.ask_to_stop)
     while (order := _received(line)) is not None:

@@ -36,7 +36,7 @@ def ray_sweep(
     stop: Callable[[], bool] = lambda: False,
     **how: Unpack[How],
 ) -> SweepReport:
-    """`sweep` on Ray: one task and one processor a run; all hosts must see the store's folder at the same path.
+    """Run a sweep on Ray, one task and one processor a run; all hosts must see the store's folder at one path.
 
     Args:
         address: of a cluster; 'auto' for the one that this host belongs to, 'local' for one that lives as long as
@@ -60,7 +60,7 @@ def ray_sweep(
 
 @contextlib.contextmanager
 def connected(address: str, n_processors: int | None) -> Iterator[Any]:
-    """The module `ray`, connected; a connection that was there before is used and left."""
+    """Context manager: the module `ray`, connected; a connection that was there before is used and left."""
     ray = _imported()
     if ray.is_initialized():
         yield ray

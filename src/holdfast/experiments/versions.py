@@ -45,7 +45,7 @@ def _processor() -> str:
 
 @cache
 def _checked_out(project: Path) -> str | None:
-    """The commit of a checkout, with '-dirty' if files were changed since; None if it is none."""
+    """Return the commit of a checkout, with '-dirty' if files were changed since; None if it is none."""
     if not (project / ".git").exists():
         return None
     command = ["git", "-C", str(project), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
@@ -55,7 +55,7 @@ def _checked_out(project: Path) -> str | None:
 
 
 def _installed_from(package: Distribution | None) -> str | None:
-    """The commit that pip installed from, which it writes down for a repository's address."""
+    """Return the commit that pip installed from, which it notes for a repository's address."""
     written = package and package.read_text("direct_url.json")
     if not written:
         return None

@@ -13,7 +13,7 @@ MIN_SQUARED_SINE = 1e-6
 
 
 def widened(cosines: Tensor, margin: float) -> Tensor:
-    """cos(β + margin) from cos β, with a finite gradient everywhere; the margin is in radians."""
+    """Return cos(β + margin) from cos β, with a finite gradient everywhere; the margin is in radians."""
     sines = (1 - cosines * cosines).clamp(min=MIN_SQUARED_SINE).sqrt()
     return cosines * math.cos(margin) - sines * math.sin(margin)
 
@@ -74,7 +74,7 @@ def paired_margin_loss(
     class_margin: float,
     task_margin: float,
 ) -> Tensor:
-    """The same loss in the reading `samples`: β is the angle between two samples' features.
+    """Return the same loss in the reading `samples`: β is the angle between two samples' features.
 
         loss_a = -1/|P(a)| Σ_{p ∈ P(a)} log( σ_c / (σ_c + σ_t + σ_s) )
 

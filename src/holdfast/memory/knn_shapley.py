@@ -9,7 +9,7 @@ from holdfast.memory.storage import Memory
 
 
 def knn_shapley(features: Tensor, y: Tensor, *, eval_features: Tensor, eval_y: Tensor, k: int) -> Tensor:
-    """The Shapley value of each sample for classifying each evaluation point by its k nearest neighbours.
+    """Return the Shapley value of each sample for classifying each evaluation point by its k nearest neighbours.
 
     A set of samples is worth the number of right ones among its k nearest to the point, over k. With samples sorted by
     their distance to the point, the nearest first,
@@ -36,13 +36,13 @@ def knn_shapley(features: Tensor, y: Tensor, *, eval_features: Tensor, eval_y: T
 
 
 def class_numbers(task: Tensor, y: Tensor) -> Tensor:
-    """(n,) a number from 0 on for each class of each task."""
+    """Return (n,), a number from 0 on for each class of each task."""
     numbers: Tensor = torch.unique(task * (y.max() + 1) + y, return_inverse=True)[1]
     return numbers
 
 
 def balanced_order(memory: Memory) -> Tensor:
-    """All filled slots at random, but each class comes a second time only when all have come once, and so on.
+    """Return all filled slots in random order; a class comes again only when each class has come as often.
 
     So the first few, however many, are a draw that is balanced between the classes of each task.
     """

@@ -31,8 +31,9 @@ class Memory(Stateful):
     """A fixed number of slots, the first `len(memory)` of which are filled.
 
     Adding, writing, removing and drawing take a time that does not grow with what is stored. Columns are
-    allocated once, when the first sample shows its shape, in the dtype in which samples come. Those that are read from
-    a file have no more rows than samples at first, whatever capacity the file states, and double when they are full.
+    allocated once, when the first sample shows its shape, in the dtype in which samples come. Columns that
+    are read from a file have one row a sample at first, whatever capacity the file states. They double when they are
+    full.
 
     Args:
         capacity: how much it may hold, in samples (1000) or in bytes of all columns ("5 MB"), and of what a selection
@@ -61,8 +62,8 @@ class Memory(Stateful):
         self._capacity = 0
         self.filled = 0
         self.beside = 0  # bytes kept elsewhere for each slot
-        self.rearranged = 0  # how often slots were given up here and not by a selection
-        self.rewritten = 0  # how often what stands beside samples was
+        self.rearranged = 0  # incremented when memory itself evicts samples or moves slots
+        self.rewritten = 0  # incremented when an extra column is overwritten in place
 
     def __len__(self) -> int:
         return self.filled
@@ -300,7 +301,7 @@ class Memory(Stateful):
 
 
 def _capacity(max_samples: int | None, max_bytes: int | None, bytes_per_slot: int) -> int:
-    """How many samples of that size there is room for."""
+    """Return the number of samples of that size that there is room for."""
     capacity = max_samples if max_bytes is None else max_bytes // bytes_per_slot
     if not capacity:
         raise ValueError(f"a memory of {max_bytes} bytes holds no sample of {bytes_per_slot} bytes: give it more")
@@ -320,7 +321,7 @@ def _empty(n_rows: int, like: Tensor, device: str) -> Tensor:
 
 
 def _is_column(name: Any, column: Any, filled: Any) -> bool:
-    """Whether this can be a column of `filled` samples: classes and tasks are whole numbers, and inputs are finite."""
+    """Return True for a column of `filled` samples: classes and tasks are whole numbers, and inputs are finite."""
     if not isinstance(name, str) or not isinstance(column, Tensor) or not column.ndim or len(column) != filled:
         return False
     if name == "x":

@@ -49,7 +49,7 @@ class Networks(Stateful):
         return self
 
     def scores(self, x: Tensor) -> Tensor:
-        """(K, n, n_classes) of inputs (n, n_inputs), or (K, n, n_inputs) other ones for each network."""
+        """Return (K, n, n_classes) scores of inputs (n, n_inputs), or (K, n, n_inputs) other ones for each network."""
         return self._pass(x if x.ndim == 3 else x.expand(len(self.weights), -1, -1))[2]
 
     def learn(self, x: Tensor, y: Tensor, competing: Tensor | None) -> Tensor:
@@ -107,7 +107,7 @@ class Networks(Stateful):
         super().load_state_dict(state)
 
     def _layers(self) -> list[Tensor]:
-        """The weights (K, n_in, n_out) and biases (K, 1, n_out) of the three layers, as views."""
+        """Return the weights (K, n_in, n_out) and biases (K, 1, n_out) of the three layers, as views."""
         layers, start = [], 0
         for n_in, n_out in ((self.n_inputs, self.hidden), (self.hidden, self.hidden), (self.hidden, self.n_classes)):
             layers.append(self.weights[:, start : start + n_in * n_out].view(-1, n_in, n_out))

@@ -15,7 +15,7 @@ WHOLE = 3  # and before it
 
 
 def random_matrix(n_features: int, width: int, rng: torch.Generator) -> Tensor:
-    """(n_features, width) standard normal numbers, rounded to multiples of 2^-8 and written as whole ones."""
+    """Return (n_features, width) standard normal numbers, rounded to multiples of 2^-8 and written as whole ones."""
     check_allocation(8 * n_features * width)
     limit = 2 ** (FRACTION + WHOLE) - 1
     normal = torch.randn(n_features, width, generator=rng, dtype=torch.float64)
@@ -23,7 +23,7 @@ def random_matrix(n_features: int, width: int, rng: torch.Generator) -> Tensor:
 
 
 def project(features: Tensor, matrix: Tensor) -> Tensor:
-    """(n, width) features (n, d) times a `random_matrix`.
+    """Return (n, width), features (n, d) times a `random_matrix`.
 
     Each sample is rounded to whole numbers of as many bits as make all sums exact in float64: 31 with 1,280 features.
     So neither the batch nor the processor changes a bit of the result.

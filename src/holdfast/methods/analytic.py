@@ -125,7 +125,7 @@ def ridge_weights(eigenvalues: Tensor, vectors: Tensor, targets: Tensor, n_sampl
 
 
 def recursive_step(inverse: Tensor, weights: Tensor, features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """(G + λI)⁻¹ and W after a batch, from those before it.
+    """Return (G + λI)⁻¹ and W after a batch, from those before it.
 
         R ← R - R Xᵀ (I + X R Xᵀ)⁻¹ X R,    W ← W + R Xᵀ (Y - X W)          ACIL, Eq. 11
 

@@ -39,8 +39,8 @@ class DRR(ReplayMethod):
         blind_units: the classes that a sample is not contrasted with do not count (`out`), or count as orthogonal to
             it (`zero`, as in the predecessors' code).
         distillation: the weight of the centroid distillation loss; 0 leaves it out.
-        classifier: predict by the head, by the nearest mean of stored samples (`memory`), or by the nearest mean of
-            the selection's centroids, weighted by what they have seen (`centroids`).
+        classifier: predict by the head (`head`), or by the nearest mean. `memory` takes means of stored samples,
+            `centroids` means of the selection's centroids, weighted by the samples that they have seen.
     """
 
     head: ClassVar[HeadKind] = "cosine"

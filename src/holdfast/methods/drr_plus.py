@@ -22,13 +22,13 @@ TEMPERATURE = 2.0  # of distilled scores, as is usual since Li and Hoiem
 class DRRPlus(DRR):
     """DRR with what is not in its paper: mirror images, old scores held, augmented replay, a second reading beside.
 
-    With the defaults below it is `drr`; the recipes' rows `drr_plus` turn on what helped on the tasks for tuning.
+    With the defaults below it is `drr`; the recipes' rows `drr_plus` turn on what helped on the tuning tasks.
 
     Args:
         mirror: learn each new image beside its mirror image.
         mirror_scores: predict from the features of an image and of its mirror image, added.
-        score_distillation: the weight of a loss that holds how the classes of each old task compare, for new and for
-            replayed samples, as the model at the end of the last task has them; a copy of that model is kept.
+        score_distillation: the weight of a loss that holds the scores of old tasks, for new and for replayed samples.
+            A copy of the model at the end of the last task gives the scores.
         augment: replay images shifted by up to four pixels and flipped or not.
         between_samples: add the loss in the reading `samples` to that of the reading chosen.
     """

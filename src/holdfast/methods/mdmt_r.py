@@ -74,7 +74,7 @@ class MDMTR(ReplayMethod):
         self.embed_again(task)
 
     def contrast(self, batch: Batch, features: Tensor, visible: Tensor) -> Tensor:
-        """The margin softmax of a batch among the classes that each sample sees."""
+        """Return the margin softmax of a batch among the classes that each sample sees."""
         return margin_softmax_loss(
             self.model.head.cosines(features),
             batch.y,

@@ -61,7 +61,7 @@ class PCR(ReplayMethod):
         return proxy_contrastive_loss(scores, y, competing=self.model.seen.competing(task))
 
     def scores_of(self, features: Tensor) -> Tensor:
-        """(n, n_classes) s, the cosine of features (n, d) with each proxy, divided by the temperature."""
+        """Return (n, n_classes) s, the cosine of features (n, d) with each proxy, divided by the temperature."""
         return self.model.head.cosines(features) / self.temperature
 
     def scores(self, x: Tensor, task: Tensor) -> Tensor:

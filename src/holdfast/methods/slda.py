@@ -103,14 +103,14 @@ class _Factor:
         return True
 
     def scores(self, x: Tensor) -> Tensor:
-        """(n, n_classes) scores of features x (n, d)."""
+        """Return (n, n_classes) scores of features x (n, d)."""
         white = self._white(x)
         products = white @ self.white_means.T - (white @ self.turned[: self.n_rows].T) @ self.by_class
         scores: Tensor = self.n_samples * (products - self.offsets)
         return scores
 
     def _deviations(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x - μ of each sample (n, d), then its share 1 / j in the mean and its scale √((j - 1) / j), (n,) each."""
+        """Return x - μ of each sample (n, d), its share 1 / j in the mean and its scale √((j - 1) / j), (n,) each."""
         deviations, shares = torch.empty_like(x), x.new_empty(len(x))
         self.means, self.counts = self.means.copy(), self.counts.clone()
         for i, c in enumerate(y.tolist()):
@@ -140,13 +140,13 @@ class _Factor:
         self.offsets = 0.5 * (self.lengths**2 - torch.linalg.vector_norm(self.by_class, dim=0) ** 2)
 
     def _white(self, rows: Tensor) -> Tensor:
-        """(n, d) rows times L⁻ᵀ."""
+        """Return (n, d) rows times L⁻ᵀ."""
         white: Tensor = torch.linalg.solve_triangular(self.factor, rows.T, upper=False).T
         return white.contiguous()
 
 
 def _ridge(trace: float, square: float, n_samples: int, n_features: int) -> float:
-    """λ that shrinks a scatter matrix with this trace and sum of squares as OAS does, rounded."""
+    """Return λ that shrinks a scatter matrix with this trace and sum of squares as OAS does, rounded."""
     if not trace > 0:
         return 1.0  # no class has two different samples yet: distances are as they are
     shrinkage = min(oas_shrinkage(trace, square, n_samples, n_features), MOST_SHRINKAGE)

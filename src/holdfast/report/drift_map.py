@@ -16,7 +16,7 @@ FEWEST_SAMPLES = 10  # with less there are no neighbours to speak of
 
 
 def drift_map(features: NDArray[Any]) -> Array | None:
-    """(tasks, n, 2) where the features (tasks, n, d) of the same samples are after each task.
+    """Return (tasks, n, 2), the places of the features (tasks, n, d) of the same samples after each task.
 
     The map is a t-SNE of the features when the first task had just been learned. Later features are placed into that
     same map, each by those of then that it is nearest to, and nothing of then moves. None where there is no map: with

@@ -93,12 +93,12 @@ class Figure:
 
 @cache
 def paper_figures() -> dict[str, PaperFigure]:
-    """The paper's figures by id, in its order."""
+    """Return the paper's figures by id, in its order."""
     return {figure["id"]: PaperFigure.model_validate(figure) for figure in publications()[DRR].figures}
 
 
 def make_figure(paper: PaperFigure, runs: list[Run], size: Size) -> Figure:
-    """A figure of the paper from `runs`; as in a table, `Source.best_runs` says which of them."""
+    """Return a figure of the paper from `runs`; as in a table, `Source.best_runs` says which of them."""
     printed = _printed_labels()
     labels = printed | {row: row for name in _recipes() for row in Source.load(name, size).rows if row not in printed}
     benchmarks = [_benchmark(name, paper, runs, size, labels) for name in paper.recipes]
@@ -117,7 +117,7 @@ def missing_for_figure(paper: PaperFigure, runs: list[Run], size: Size) -> list[
 
 
 def with_maps(figure: Figure) -> Figure:
-    """The figure with its drift maps, which take seconds each; other kinds have none and are returned as they are.
+    """Return the figure with its drift maps, which take seconds each; a figure of another kind stays as it is.
 
     A map is of the first run of a row that left a record. What cannot be read is named in a warning and passed over.
 
@@ -168,7 +168,7 @@ class _Benchmark:
 
     @property
     def n_tasks(self) -> int:
-        """The most that were learned."""
+        """Largest number of tasks that were learned."""
         return max((len(run.result.accuracies) for group in self.runs.values() for run in group), default=0)
 
     def cell(self, row: str, value: Measure) -> Cell:
@@ -233,7 +233,7 @@ def _table(
     benchmarks: list[_Benchmark],
     labels: dict[str, str],
 ) -> Table:
-    """A table of the rows that have a number; those that were run and have none are named in its notes."""
+    """Return a table of the rows that have a number; rows that were run without a number are named in its notes."""
     rows = tuple(Row(labels[row], row, tuple(each)) for row, each in cells.items() if any(c.values for c in each))
     notes = [note for benchmark in benchmarks for note in benchmark.notes]
     shown = {row.name for row in rows}
@@ -243,7 +243,7 @@ def _table(
 
 
 def _average(result: Result, t: int) -> float | None:
-    """A_t in per cent, t counted from 0; None of tasks that were not learned in turn."""
+    """Return A_t in per cent, t counted from 0; None of tasks that were not learned in turn."""
     matrix = result.matrix
     if matrix.shape[0] != matrix.shape[1] or t >= len(matrix):
         return None
@@ -259,7 +259,7 @@ def _first_moved(result: Result, task: int) -> float | None:
 
 
 def _after(paper: PaperFigure, benchmarks: list[_Benchmark]) -> tuple[int, ...]:
-    """The tasks that the figure is seen after; the first, the middle one and the last if fewer were learned."""
+    """Return the tasks that the figure is seen after: the first, the middle and the last if fewer were learned."""
     n_tasks = max(benchmark.n_tasks for benchmark in benchmarks)
     if n_tasks < max(paper.after, default=0):
         return tuple(sorted({1, (n_tasks + 1) // 2, n_tasks} - {0}))
@@ -267,7 +267,7 @@ def _after(paper: PaperFigure, benchmarks: list[_Benchmark]) -> tuple[int, ...]:
 
 
 def _map(row: Row, run: Run, record: Record, tasks: tuple[int, ...]) -> MethodMap | None:
-    """The map of what a run has recorded; None where there is none to make."""
+    """Return the map of what a run has recorded; None where there is none to make."""
     if record.features is None:
         return None
     features = record.features.numpy()
@@ -280,7 +280,7 @@ def _map(row: Row, run: Run, record: Record, tasks: tuple[int, ...]) -> MethodMa
 
 
 def _rows(paper: PaperFigure, source: Source) -> list[str]:
-    """The rows of the table of a recipe, or those that the figure is limited to.
+    """Return the rows of the table of a recipe, or those that the figure is limited to.
 
     Those that learn all tasks at once are none of a figure: they have no accuracy before the last task.
     """
@@ -290,7 +290,7 @@ def _rows(paper: PaperFigure, source: Source) -> list[str]:
 
 
 def _recipes() -> list[str]:
-    """Those of all figures."""
+    """Return the recipes of all figures."""
     return list(dict.fromkeys(name for figure in paper_figures().values() for name in figure.recipes))
 
 

@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 
 def html_page(data: Data) -> str:
-    """The page that draws `data`; see `page_data`."""
+    """Return the page that draws `data`; see `page_data`."""
     style = _read("page.css")
     script = _read("charts.js") + _read("page.js")
     parts = {
@@ -38,12 +38,12 @@ def _read(name: str) -> str:
 
 
 def _allowed(text: str) -> str:
-    """The browser runs this text and no other, should anything else get into the page."""
+    """Return the policy by which the browser runs this text and no other."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _inline(data: Data) -> str:
-    """As JSON in which nothing can end the element that it stands in."""
+    """Return `data` as JSON in which nothing can end the element that it stands in."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -29,7 +29,7 @@ first.
 
 
 def results_page(tables: list[Table], *, command: str, base: Path) -> str:
-    """The page in Markdown; links are relative to the folder `base`."""
+    """Return the page in Markdown; links are relative to the folder `base`."""
     parts = [OPENING.format(command=command).strip(), _count(tables)]
     for table in tables:
         parts.append(f"## {table.id}: {table.title}")

@@ -56,7 +56,7 @@ class PaperTable(BaseModel):
 
     @property
     def recipes(self) -> list[str]:
-        """The names of the recipes that its numbers come from."""
+        """Names of the recipes that its numbers come from."""
         return [self.recipe] if self.recipe else [*self.accuracy.values(), *self.milliseconds.values()]
 
     @property
@@ -112,7 +112,7 @@ def chosen_tables(name: str) -> list[PaperTable]:
 
 
 def stored_runs(folders: Iterable[Path]) -> list[Run]:
-    """The runs in folders, each experiment once: the first that has a record beside it, else the first.
+    """Return the runs in folders, each experiment once: the first that has a record beside it, else the first.
 
     What cannot be read is named in a warning and passed over.
     """
@@ -135,7 +135,7 @@ def stored_runs(folders: Iterable[Path]) -> list[Run]:
 
 
 def make_table(paper: PaperTable, runs: list[Run], size: Size) -> Table:
-    """A table of the paper with the numbers of `runs` beside; see `Source.best_runs` for which of them."""
+    """Return a table of the paper with the numbers of `runs` beside; `Source.best_runs` chooses them."""
     sources = {name: Source.load(name, size) for name in paper.recipes}
     measures = [_measure(paper, title) for title in paper.titles]
     n_tuning = _tuning_runs(paper, sources, runs)
@@ -249,11 +249,11 @@ class Source:
 
     @property
     def rows(self) -> list[str]:
-        """The rows in either size, in their order."""
+        """Rows in either size, in their order."""
         return list({**self.full.rows, **self.sized.rows})
 
     def best_runs(self, row: str, runs: list[Run]) -> list[Run]:
-        """The runs to show in a row: of one configuration and the recipe's seeds, as near the asked size as there are.
+        """Return the runs to show in a row: one configuration, the recipe's seeds, as near the asked size as there are.
 
         A run of the same settings under the name of another recipe counts too: DRR is a row of several tables. Runs
         that differ in more than the seed are never averaged. Nearest is what departs in fewest settings, then what has
@@ -316,7 +316,7 @@ class Source:
 
 
 def experiment_of(recipe: Recipe, row: str) -> Experiment | None:
-    """The experiment of a row; None where the recipe has no such row, or it needs what is not there."""
+    """Return the experiment of a row; None where the recipe has no such row, or it needs what is not there."""
     try:
         return recipe.experiment(row) if row in recipe.rows else None
     except Unknown:
@@ -336,7 +336,7 @@ def _of_stream(settings: dict[str, str]) -> dict[str, str]:
 
 
 def all_rows(paper: PaperTable, sources: dict[str, Source]) -> list[list[str]]:
-    """The paper's rows, then those of our recipe that it has not; in a table over several recipes, only the paper's.
+    """Return the paper's rows, then those of our recipe that it lacks; over several recipes, only the paper's.
 
     A row with values of our own stands below the one that has the paper's.
     """
@@ -371,7 +371,7 @@ def _cells(
 
 
 def _cell(measure: _Measure, source: Source | None, row: str, found: list[Run], text: str, reasons: list[str]) -> Cell:
-    """A column's value of the runs that were found for the row, beside the `text` that the paper prints."""
+    """Return a column's value of the runs that were found for the row, beside the `text` that the paper prints."""
     printed = parse_printed(text)
     paper_text = "" if printed or text == "-" else text
     by_seed = {run.seed: value for run in found if (value := measure.value(run.result)) is not None}

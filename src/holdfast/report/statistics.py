@@ -9,7 +9,7 @@ import numpy as np
 
 
 def paired_t_test(first: Sequence[float], second: Sequence[float]) -> float:
-    """The two-sided p-value of Student's test that paired values have the same mean.
+    """Return the two-sided p-value of Student's test that paired values have the same mean.
 
     Not a test over flips of signs, though that needs no distribution: with the paper's five seeds its p-value cannot be
     below 2/32, so that nothing would ever count.

@@ -37,7 +37,7 @@ NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def draw(figure: Figure) -> str:
-    """The figure with title, legend and notes; of drift, with the maps that `with_maps` has added."""
+    """Draw the figure with title, legend and notes; of drift, with the maps that `with_maps` has added."""
     parts, width, bottom = {"learned": _bars, "trend": _lines, "drift": _maps}[figure.kind](figure)
     told, bottom = _small_print([*SPREADS.get(figure.kind, []), *figure.notes], bottom + 14, width)
     size = {"width": width, "height": round(bottom + MARGIN), "viewBox": f"0 0 {width} {round(bottom + MARGIN)}"}
@@ -114,7 +114,7 @@ class _Scale:
 
 
 def _bars(figure: Figure) -> Drawn:
-    """A panel for each benchmark, in which a method has the same line everywhere."""
+    """Draw a panel for each benchmark, in which a method has the same line everywhere."""
     (table,) = figure.tables
     places = [i for i in range(len(table.columns)) if any(row.cells[i].values for row in table.rows)]
     label_width = max(_width(_named(row), 12) for row in table.rows) + 12
@@ -137,7 +137,7 @@ def _bars(figure: Figure) -> Drawn:
 
 
 def _bar(cell: Cell, scale: _Scale, y: float, colour: str) -> list[str]:
-    """A bar with its number, and a whisker of the deviation where there are several seeds."""
+    """Draw a bar with its number, and a whisker of the deviation where there are several seeds."""
     if cell.mean is None or cell.std is None:
         return []
     parts = [_tag("rect", x=scale.start, y=y - 7, width=scale(cell.mean) - scale.start, height=14, fill=colour)]
@@ -152,7 +152,7 @@ def _bar(cell: Cell, scale: _Scale, y: float, colour: str) -> list[str]:
 
 
 def _lines(figure: Figure) -> Drawn:
-    """A panel for each benchmark with runs, two beside each other, and one legend."""
+    """Draw a panel for each benchmark with runs, two beside each other, and one legend."""
     tables = [table for table in figure.tables if table.rows]
     panel, height, left, top, column, line = 380, 230, MARGIN + 52, 86, 470, 320
     parts: list[str] = []
@@ -201,7 +201,7 @@ def _band(row: Row, x: _Scale, y: _Scale, look: Look) -> str | None:
 
 
 def _maps(figure: Figure) -> Drawn:
-    """A line of panels for each method: the same map after each of the tasks."""
+    """Draw a line of panels for each method: the same map after each of the tasks."""
     side, gap, top = 200, 10, 80
     label_width = max(_width(_short(each.label), 13) for each in figure.maps) + 14
     classes = sorted({int(y) for each in figure.maps for y in each.y.tolist()})
@@ -267,7 +267,7 @@ def _panel_title(box: _Box, title: str, cells: Iterable[Cell]) -> list[str]:
 
 
 def _across(box: _Box, scale: _Scale, ticks: Sequence[float], label: str) -> list[str]:
-    """The axis below a plot."""
+    """Draw the axis below a plot."""
     parts = [_tag("line", x1=scale(t), x2=scale(t), y1=box.top, y2=box.bottom, stroke=RULE) for t in ticks]
     parts += [_text(f"{t:g}", scale(t), box.bottom + 15, size=11, anchor="middle", fill=QUIET) for t in ticks]
     parts.append(_tag("line", x1=box.left, x2=box.right, y1=box.bottom, y2=box.bottom, stroke=QUIET))
@@ -275,7 +275,7 @@ def _across(box: _Box, scale: _Scale, ticks: Sequence[float], label: str) -> lis
 
 
 def _upwards(box: _Box, scale: _Scale, ticks: Sequence[float], label: str) -> list[str]:
-    """The axis left of a plot."""
+    """Draw the axis left of a plot."""
     parts = [_tag("line", x1=box.left, x2=box.right, y1=scale(t), y2=scale(t), stroke=RULE) for t in ticks]
     parts += [_text(f"{t:g}", box.left - 6, scale(t) + 4, size=11, anchor="end", fill=QUIET) for t in ticks]
     x, y = box.left - 38, (box.top + box.bottom) / 2
@@ -284,7 +284,7 @@ def _upwards(box: _Box, scale: _Scale, ticks: Sequence[float], label: str) -> li
 
 
 def _legend(samples: list[tuple[Look, str]], top: float, width: int) -> tuple[list[str], float]:
-    """A piece of line for each method with its name, as many beside each other as there is room for."""
+    """Draw a piece of line for each method with its name, as many beside each other as there is room for."""
     column = max(_width(name, 12) for _, name in samples) + 58
     n_columns = max(1, int((width - 2 * MARGIN) // column))
     parts = []
@@ -334,12 +334,12 @@ def _dot(x: float, y: float, radius: float, colour: str) -> str:
 
 
 def _mean_and_std(cell: Cell) -> list[tuple[float, float]]:
-    """One pair, or none of an empty cell."""
+    """Return one pair, or none of an empty cell."""
     return [] if cell.mean is None or cell.std is None else [(cell.mean, cell.std)]
 
 
 def _named(row: Row) -> str:
-    """The label, marked where runs depart from the size that was asked for."""
+    """Return the label, marked where runs depart from the size that was asked for."""
     return _short(row.label) + ("†" if any(cell.departures for cell in row.cells) else "")
 
 
@@ -364,7 +364,7 @@ def _text(text: str, x: float, y: float, *, size: float, weight: str = "", ancho
 
 
 def _tag(name: str, content: str = "", **attributes: Any) -> str:
-    """An element; the content of those that hold text is escaped, of others it is elements already."""
+    """Return an element; text in it is escaped, and elements in it stay as they are."""
     written = "".join(
         f" {key.replace('_', '-')}={quoteattr(_n(value) if isinstance(value, float) else str(value))}"
         for key, value in attributes.items()
@@ -379,5 +379,5 @@ def _points(points: Iterable[tuple[float, float]]) -> str:
 
 
 def _n(value: float) -> str:
-    """A number with what can be seen of it."""
+    """Return a number with the digits that can be seen."""
     return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")  # + 0.0, since there is a minus zero

@@ -38,16 +38,16 @@ class Samples:
         return Batch(self.read(self.rows[index]), self.y[index], self.task[index])
 
     def only(self, index: Tensor) -> Samples:
-        """The samples at `index`, (k,) numbers or an (n,) mask, still unread."""
+        """Return the samples at `index`, (k,) numbers or an (n,) mask, still unread."""
         return Samples(self.read, self.rows[index], self.y[index], self.task[index])
 
     def of_task(self, task: int) -> Samples:
-        """The same samples, as samples of `task`."""
+        """Return the same samples, as samples of `task`."""
         return replace(self, task=torch.full_like(self.rows, task))
 
 
 def all_rows(read: Callable[[Tensor], Tensor], y: Tensor) -> Samples:
-    """Every row of a data set with labels `y` (n,), of no task yet."""
+    """Return every row of a data set with labels `y` (n,), of no task yet."""
     rows = torch.arange(len(y))
     return Samples(read, rows, y, torch.full_like(rows, NO_TASK))
 
@@ -114,23 +114,23 @@ class Stream(Sequence[Task]):
         return self.tasks[index]
 
     def tests(self, learned: int) -> list[Task]:
-        """The tasks to test on once `learned` tasks were learned."""
+        """Return the tasks to test on once `learned` tasks were learned."""
         return self.tasks[:learned]
 
     def announced(self, number: int) -> list[Task]:
-        """The tasks whose classes are made known before task `number` (from 0) is learned."""
+        """Return the tasks whose classes are made known before task `number` (from 0) is learned."""
         return [self.tasks[number]]
 
 
 def seeded_generator(purpose: str, *numbers: int) -> torch.Generator:
-    """A generator that depends on what it is for, so that two uses of one seed do not go in step."""
+    """Return a generator that depends on its purpose, so that two uses of one seed do not go in step."""
     words = [*purpose.encode(), *numbers]
     seed = int(np.random.SeedSequence(words).generate_state(2, np.uint64)[0])
     return torch.Generator().manual_seed(seed % 2**63)
 
 
 def shuffled(values: Sequence[int], generator: torch.Generator) -> list[int]:
-    """The values in an order drawn from `generator`."""
+    """Return the values in an order drawn from `generator`."""
     return [values[i] for i in torch.randperm(len(values), generator=generator).tolist()]
 
 
@@ -145,7 +145,7 @@ def chosen(tuning: Sequence[T], report: Sequence[T], subset: TaskSubset) -> list
 
 
 def first(tasks: Sequence[T], n_tasks: int | None) -> list[T]:
-    """The first `n_tasks` of the tasks, or all of them."""
+    """Return the first `n_tasks` of the tasks, or all of them."""
     if n_tasks is None:
         return list(tasks)
     if not 1 <= n_tasks <= len(tasks):
@@ -154,7 +154,7 @@ def first(tasks: Sequence[T], n_tasks: int | None) -> list[T]:
 
 
 def thinned(tasks: Sequence[Task], samples_per_task: int | None, *, seed: int) -> list[Task]:
-    """The tasks with that many training samples each, drawn at random, or with all of them."""
+    """Return the tasks with that many training samples each, drawn at random, or with all of them."""
     if samples_per_task is None:
         return list(tasks)
     return [replace(task, train=_fewer(task, samples_per_task, seed=seed)) for task in tasks]

@@ -17,7 +17,7 @@ N_TEST = 297
 
 @cache
 def digits() -> tuple[Rows, Rows]:
-    """1,500 samples for training and 297 for testing: always the same ones, all classes in proportion."""
+    """Return 1,500 samples for training and 297 for testing: always the same ones, all classes in proportion."""
     try:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError as reason:

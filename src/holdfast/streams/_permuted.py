@@ -15,7 +15,7 @@ from holdfast.streams._base import Samples, Task, all_rows, seeded_generator
 
 
 def permuted_tasks(numbers: Sequence[int], train: Rows, test: Rows, *, seed: int) -> list[Task]:
-    """One task for each number: the same samples, their inputs in the order that belongs to that number."""
+    """Return one task for each number: the same samples, their inputs in the order that belongs to that number."""
     n_inputs = train[0].shape[1]
     classes = tuple(np.unique(train[1]).tolist())
     tasks = []

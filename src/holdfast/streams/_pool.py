@@ -58,5 +58,5 @@ def slices(train: Samples, test: Samples, parts: Sequence[Tensor], *, in_order: 
 
 
 def rows_by_class(samples: Samples) -> dict[int, Tensor]:
-    """Positions (k,) of each class in the samples, by class in rising order."""
+    """Return positions (k,) of each class in the samples, by class in rising order."""
     return {c: (samples.y == c).nonzero().squeeze(1) for c in sorted(set(samples.y.tolist()))}

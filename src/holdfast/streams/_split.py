@@ -19,7 +19,7 @@ PHOTO_MEAN = (123.68, 116.78, 103.94)  # ImageNet's mean red, green and blue, ou
 
 
 def whole(x: NDArray[Any], y: NDArray[Any]) -> Samples:
-    """All rows of inputs (n, …), which may be a mapped file, with labels (n,)."""
+    """Return all rows of inputs (n, …), which may be a mapped file, with labels (n,)."""
     return all_rows(partial(_copied_rows, x), torch.from_numpy(y))
 
 
@@ -28,7 +28,7 @@ def _copied_rows(x: NDArray[Any], rows: Tensor) -> Tensor:
 
 
 def class_groups(labels: Sequence[int], size: int, *, seed: int) -> list[list[int]]:
-    """The labels in an order that belongs to `seed`, cut into groups of `size`, one for each task."""
+    """Return the labels in an order that belongs to `seed`, cut into groups of `size`, one for each task."""
     generator = seeded_generator("class order", seed, labels[0])  # the first label tells tuning from report
     order = shuffled(labels, generator)
     return [order[i : i + size] for i in range(0, len(order), size)]
@@ -42,7 +42,7 @@ def even_class_groups(labels: Sequence[int], size: int, *, seed: int) -> list[li
 
 
 def split_tasks(groups: Sequence[Sequence[int]], train: Samples, test: Samples) -> list[Task]:
-    """One task for each group of classes."""
+    """Return one task for each group of classes."""
     return [
         Task(
             i,
@@ -55,7 +55,7 @@ def split_tasks(groups: Sequence[Sequence[int]], train: Samples, test: Samples) 
 
 
 def turned(tasks: Sequence[Task], turns: int, *, n_classes: int) -> list[Task]:
-    """The tasks, and after them the same with pictures turned a quarter, a half …, under labels of their own.
+    """Return the tasks, and after them the same with pictures turned a quarter, a half …, under labels of their own.
 
     Args:
         turns: how many times each task comes, 1 to 4. n_classes: of the data set, so that labels go on from there.

@@ -22,11 +22,11 @@ class Retrieval(Stateful):
 
     @abstractmethod
     def pick(self, memory: Memory, size: int, batch: Batch, model: Model) -> Batch:
-        """Up to `size` samples of a memory that is not empty, to replay beside `batch`."""
+        """Return up to `size` samples of a memory that is not empty, to replay beside `batch`."""
 
 
 def old_slots(memory: Memory, batch: Batch) -> Tensor | None:
-    """The slots whose samples are of other tasks than those of `batch`; None, for all, where tasks are not known."""
+    """Return the slots of samples of other tasks than those of `batch`; None, for all, where tasks are unknown."""
     tasks = set(batch.task.tolist())
     if tasks == {NO_TASK}:
         return None

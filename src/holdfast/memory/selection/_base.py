@@ -38,7 +38,7 @@ class Selection(Stateful):
     needs_head: ClassVar[bool] = False  # the policy means nothing where a method does not learn the head
 
     def with_extras(self, batch: Batch, model: Model) -> Batch:
-        """The samples with what this policy wants to find again beside them, if anything."""
+        """Return the samples with what this policy wants to find again beside them, if anything."""
         return batch
 
     def check(self, memory: Memory, model: Model) -> None:
@@ -66,12 +66,12 @@ class Selection(Stateful):
 
 
 def keys_of(samples: Batch | Memory) -> list[Key]:
-    """The task and class of each sample."""
+    """Return the task and class of each sample."""
     return list(zip(samples.task.tolist(), samples.y.tolist(), strict=True))
 
 
 def slots_by_key(memory: Memory) -> dict[Key, list[int]]:
-    """The slots that each class of each task has."""
+    """Return the slots that each class of each task has."""
     found: dict[Key, list[int]] = {}
     for slot, key in enumerate(keys_of(memory)):
         found.setdefault(key, []).append(slot)

@@ -36,11 +36,11 @@ class Members:
 
     @property
     def slots(self) -> Array:
-        """(n,) the slots of the members."""
+        """(n,) slots of the members."""
         return self._slots[: self.n]
 
     def reach(self) -> float:
-        """A length that no member exceeds; minus infinity without members."""
+        """Return a length that no member exceeds; minus infinity without members."""
         return float(self._bounds[: self.n].max()) + self.travel if self.n else -np.inf
 
     def add(self, slot: int, distance: float) -> None:
@@ -102,12 +102,12 @@ def one_of(candidates: list[T], rng: torch.Generator) -> T:
 
 
 def squares(rows: Array) -> Array:
-    """(…) the squared length of each row (…, d)."""
+    """Return (…), the squared length of each row (…, d)."""
     found: Array = np.vecdot(rows, rows)
     return found
 
 
 def norms(rows: Array) -> Array:
-    """(…) the length of each row (…, d)."""
+    """Return (…), the length of each row (…, d)."""
     found: Array = np.sqrt(squares(rows))
     return found

@@ -180,7 +180,7 @@ class Centroid(Selection):
         return max(1, memory.capacity // len(self.counts))
 
     def _most_centroids(self, memory: Memory) -> int:
-        """How many centroids a class may have."""
+        """Return the number of centroids that a class may have."""
         most = self.max_centroids or min(self.share(memory), MOST_CENTROIDS)
         return most if memory.max_bytes is None else min(most, self._equal_part(memory))
 
@@ -354,8 +354,8 @@ class Centroid(Selection):
 def _closest_pair(centres: Array, counts: list[int], rng: torch.Generator) -> tuple[int, int]:
     """Find the two of the centroids (n, d) that are best merged, the first of them first.
 
-    Merging two centroids adds N_i N_j / (N_i + N_j) ||c_i - c_j||² to the sum of the squared distances of all samples
-    from their centroids (Ward, JASA 1963). The smallest addition wins. The distance alone would let one centroid in the
+    A merge adds N_i N_j / (N_i + N_j) ||c_i - c_j||² to the sum of squared distances of samples from their centroids
+    (Ward, JASA 1963). The smallest addition wins. The distance alone would let one centroid in the
     middle of a class swallow nearly all others.
     """
     offsets = centres.astype(np.float64)

@@ -78,7 +78,7 @@ class GradientDiversity(Selection):
         memory.write(slots[wins].tolist(), batch.with_extra(**{SIMILARITY: similarity})[wins.to(batch.y.device)])
 
     def _references(self, memory: Memory, model: Model) -> Tensor:
-        """(n, p) directions of mini-batches from memory, no sample twice; fewer or smaller if little is stored."""
+        """Return (n, p) directions of mini-batches from memory, no sample twice; fewer if little is stored."""
         size = min(self.reference_size, len(memory))
         n = min(self.n_references, len(memory) // size)
         drawn = memory.draw(n * size)
@@ -86,7 +86,7 @@ class GradientDiversity(Selection):
 
 
 def direction(model: Model, batch: Batch) -> Tensor:
-    """(p,) the gradient of the batch's loss, brought to length one, with batch statistics as when predicting.
+    """Return (p,), the gradient of the batch's loss with length one, with batch statistics as when predicting.
 
     Zero where the gradient is.
     """
@@ -98,5 +98,5 @@ def direction(model: Model, batch: Batch) -> Tensor:
 
 
 def _similarity(model: Model, batch: Batch, references: Tensor) -> Tensor:
-    """() the largest cosine of the batch's gradient with those whose directions are the `references` (n, p)."""
+    """Return (), the largest cosine of the batch's gradient with the `references` (n, p), which are directions."""
     return (references @ direction(model, batch)).max().clamp(-1, 1).float()

@@ -62,7 +62,7 @@ class Shapley(Selection):
 
 
 def _is_minority(memory: Memory, batch: Batch) -> Tensor:
-    """(n,) true where a new sample's class has less than an equal part of memory."""
+    """Return (n,), true where a new sample's class has less than an equal part of memory."""
     number = class_numbers(torch.cat([memory.task, batch.task]), torch.cat([memory.y, batch.y]))
     n_classes = int(number.max()) + 1
     stored = number[: len(memory)].bincount(minlength=n_classes)

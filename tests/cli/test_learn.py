@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,12 +62,18 @@ def test_going_on_is_as_if_it_had_never_stopped(tmp_path: Path) -> None:
     assert_same(two.state_dict(), one.state_dict())
 
 
+def opened() -> set[Path]:
+    """Return the files that this process has open, where the system tells."""
+    return {Path(os.path.realpath(link)) for link in Path("/proc/self/fd").glob("*")}
+
+
 @pytest.mark.parametrize("bad", ["1,a", "many,a,low", "1,a,"])
 def test_a_bad_row_stops_with_its_line_and_what_was_learned_saved(tmp_path: Path, bad: str) -> None:
     source, model = table(tmp_path / "t.csv", bad=bad), tmp_path / "m.holdfast"
     found = RUN.invoke(app, ["learn", str(source), "--out", str(model), *FEW])
     assert "line 62" in str(found.exception)
     assert "--go-on" in str(found.exception)
+    assert source not in opened()  # while the error, which holds the frames that read it, is still there
     assert load_table_learner(model).n_rows == 60
     learn(source, "--out", model, "--go-on", "--skip-bad-rows")
     learned = load_table_learner(model)

@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -63,13 +63,11 @@ def learn_command(
         settings = {"memory": int(memory) if memory.isdigit() else memory, "seed": seed}
         learner = TableLearner(label, method=method, batch=batch, drop=dropped, **settings)
     n_before = learner.n_rows
-    rows = read_rows(source, label=label, size=size, standard_input=sys.stdin)
-    if source != "-":  # where nothing that was read comes again
-        rows = islice(rows, n_before, None)
     out.print(f"learning {source}, column '{label}', into {out_file}" + (f", from row {n_before}" if n_before else ""))
     started = time.monotonic()
     again = shlex.join(["holdfast", "learn", source, "--label", label, "--out", str(out_file), "--go-on"])
-    with _Stop() as stop:
+    with _Stop() as stop, contextlib.closing(_read(source, label, size)) as read:
+        rows = read if source == "-" else islice(read, n_before, None)  # nothing that was read comes again on '-'
         try:
             _learn_all(learner, rows, stop, skip=skip)
         except BadRow as error:
@@ -96,6 +94,11 @@ def learn_command(
         out.print(f"stopped: go on with '{again}'")
 
 
+def _read(source: str, label: str, size: int) -> Generator[Row, None, None]:
+    """Return the rows of a file or of standard input; to be closed, since an error keeps the file open otherwise."""
+    return read_rows(source, label=label, size=size, standard_input=sys.stdin)
+
+
 def predict_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A learner that 'holdfast learn' saved.")],
     source: Source,
@@ -111,18 +114,19 @@ def predict_command(
     writer = csv.writer(text)
     writer.writerow(["row", learner.label])
     named = 0
-    for rows in _batches(read_rows(source, label=learner.label, size=size, standard_input=sys.stdin), 128):
-        good = []
-        for row in rows:
-            try:
-                _check(learner, row, with_label=False)
-                good.append(row)
-            except BadRow as error:
-                if not skip:
-                    raise
-                named = _name_bad(error, named)
-        for row, predicted in zip(good, learner.predict([row.values for row in good]), strict=True):
-            writer.writerow([row.where, predicted])
+    with contextlib.closing(_read(source, learner.label, size)) as read:
+        for rows in _batches(read, 128):
+            good = []
+            for row in rows:
+                try:
+                    _check(learner, row, with_label=False)
+                    good.append(row)
+                except BadRow as error:
+                    if not skip:
+                        raise
+                    named = _name_bad(error, named)
+            for row, predicted in zip(good, learner.predict([row.values for row in good]), strict=True):
+                writer.writerow([row.where, predicted])
     if out_file is None:
         sys.stdout.write(text.getvalue())
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -38,7 +38,9 @@ class Row:
     wrong: str | None = None
 
 
-def read_rows(source: str, *, label: str, size: int = 64, standard_input: IO[str] | None = None) -> Iterator[Row]:
+def read_rows(
+    source: str, *, label: str, size: int = 64, standard_input: IO[str] | None = None
+) -> Generator[Row, None, None]:
     """Give the rows of a file, of a folder of pictures, or of standard input (`-`, JSON lines).
 
     Args:

@@ -1,0 +1,122 @@
+"""Objects whose changes are in a journal before they are made, and are made again after a crash."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from holdfast.core.calls import Call, CallJournal
+
+BEGIN = "begin"  # the first record of a journal; it says what the object was made of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+J = TypeVar("J", bound="Journaled")
+
+
+def journaled(change: Callable[Concatenate[J, P], R]) -> Callable[Concatenate[J, P], R]:
+    """Decorate a method that changes a `Journaled` object: the call is on disk before it is made.
+
+    A call from inside another journaled call is a part of it, and is not written. Without a journal nothing is done.
+    """
+
+    @functools.wraps(change)
+    def made(self: J, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.opened_journal is None:
+            return change(self, *args, **kwargs)
+        return self.opened_journal.make(functools.partial(change, self), change.__name__, args, kwargs)
+
+    made.__dict__["is_journaled"] = True
+    return cast("Callable[Concatenate[J, P], R]", made)
+
+
+class OpenedJournal:
+    """A journal with the order of calls: one at a time, each written before it is made.
+
+    Attributes:
+        held: records that the last checkpoint holds.
+    """
+
+    def __init__(self, journal: CallJournal, held: int) -> None:
+        self.journal = journal
+        self.held = held
+        self.lock = threading.RLock()
+        self._depth = 0
+
+    def make(self, change: Callable[..., R], name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
+        """Write a call and make it."""
+        with self.lock:
+            self._depth += 1
+            try:
+                if self._depth > 1:
+                    return change(*args, **kwargs)
+                with self.journal.recorded(name, args, kwargs):
+                    return change(*args, **kwargs)
+            finally:
+                self._depth -= 1
+
+    def saved(self, number: int) -> None:
+        """Forget what the checkpoint before the last one holds: the last one may be damaged."""
+        self.journal.forget(self.held)
+        self.held = number
+
+
+class Journaled:
+    """Base class of objects with journaled methods. It has a journal once `open_journal` was called."""
+
+    opened_journal: OpenedJournal | None = None
+
+    def open_journal(self, journal: str | Path | CallJournal, made_of: Mapping[str, Any], *, after: int = 0) -> int:
+        """Make the calls of a journal again and write all later ones into it; returns how many were made.
+
+        Args:
+            journal: a folder, or a journal with a bound of its own.
+            made_of: plain facts that decide how the object began. ValueError if the journal is of another one.
+            after: the number of the last record that the object holds already, from a checkpoint.
+        """
+        if self.opened_journal is not None:
+            raise ValueError(
+                f"there is a journal already, {self.opened_journal.journal.journal.folder}: close it first"
+            )
+        calls = journal if isinstance(journal, CallJournal) else CallJournal(journal)
+
+        made = 0
+
+        def again(call: Call) -> None:
+            nonlocal made
+            if call.name == BEGIN:
+                return
+            if not getattr(getattr(type(self), call.name, None), "is_journaled", False):
+                raise ValueError(f"the journal names '{call.name}', which is no journaled call")
+            getattr(self, call.name)(*call.args, **call.kwargs)
+            made += 1
+
+        try:
+            if calls.last == 0:
+                with calls.recorded(BEGIN, (dict(made_of),)):
+                    pass
+            elif after == 0:
+                _check_begin(calls, made_of)
+            calls.replay(again, after=after)
+        except BaseException:
+            calls.close()
+            raise
+        self.opened_journal = OpenedJournal(calls, after)
+        return made
+
+    def close_journal(self) -> None:
+        """Let go of the journal: later calls are in none. Without a journal nothing is done."""
+        if self.opened_journal is not None:
+            self.opened_journal.journal.close()
+            self.opened_journal = None
+
+
+def _check_begin(journal: CallJournal, made_of: Mapping[str, Any]) -> None:
+    first = next(journal.calls(), None)
+    if first is not None and first.number == 1 and first.args != (dict(made_of),):
+        raise ValueError(
+            f"the journal {journal.journal.folder} is of a learner with other settings: give each learner its own"
+        )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import resource
 import signal
 import threading
 from pathlib import Path
@@ -58,6 +59,21 @@ def test_a_bound_on_the_disk_is_kept_and_leaves_the_journal_as_it_was(tmp_path: 
         journal.forget(up_to=1)
         assert journal.append(b"z" * 100) == 2
     assert contents(tmp_path) == [b"z" * 100]
+
+
+@pytest.mark.parametrize("room", [0, 10, 99])
+def test_a_full_disk_leaves_the_journal_as_it_was_and_room_lets_it_go_on(tmp_path: Path, room: int):
+    with Journal(tmp_path) as journal:
+        journal.append(b"before")
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (journal.nbytes + room, limits[1]))  # in the midst of a record
+        try:
+            with pytest.raises(OSError, match="too large"):
+                journal.append(b"x" * 100)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert journal.append(b"after") == 2
+    assert contents(tmp_path) == [b"before", b"after"]
 
 
 def test_a_journal_has_one_process(tmp_path: Path):

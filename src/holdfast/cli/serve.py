@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 
 from holdfast.cli.options import Threads, err, out
@@ -48,6 +49,7 @@ def serve_command(
         body_seconds=body_seconds,
         answer_seconds=answer_seconds,
     )
+    torch.set_num_threads(threads)  # before anything is replayed: the last bits depend on it
     shelf = Shelf(folder, max_models=max_models, max_journal_bytes=parse_bytes(max_journal))
     for name, reason in shelf.failed.items():
         err.print(f"warning: the model '{name}' is not served: {reason}")
@@ -58,4 +60,4 @@ def serve_command(
         guard = "" if known else "; no tokens: only for this machine"
         out.print(f"serving {folder} at {address} ({count}{guard})")
 
-    serve(shelf, host=host, port=port, tokens=known, limits=limits, threads=threads, say=say)
+    serve(shelf, host=host, port=port, tokens=known, limits=limits, say=say)

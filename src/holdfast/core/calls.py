@@ -82,6 +82,11 @@ class CallJournal:
         """Bytes on disk."""
         return self.journal.nbytes
 
+    @property
+    def is_broken(self) -> bool:
+        """Tell if the disk failed so that nobody knows what is on it: open the journal again."""
+        return self._failed is not None or self.journal.is_broken
+
     def write(
         self,
         name: str,

@@ -15,6 +15,7 @@ import threading
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -79,7 +80,7 @@ class Journal:
         except BlockingIOError:
             self._held.close()
             raise JournalBusy(f"{self.folder} is the journal of another process: give each learner its own") from None
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
         self._failed: BaseException | None = None
         try:
             self.last = self._repair()  # number of the last record
@@ -117,8 +118,7 @@ class Journal:
             file = self._open_segment(number)
             begin = file.tell()
             try:
-                file.write(head + content)
-                file.flush()
+                _write_all(file, head + content)
             except BaseException:
                 self._undo_write(file, begin)
                 raise
@@ -182,6 +182,11 @@ class Journal:
                 self._file = None
             self._held.close()
 
+    @property
+    def is_broken(self) -> bool:
+        """Tell if the disk failed so that nobody knows what is on it: open the journal again."""
+        return self._failed is not None
+
     def _check_usable(self) -> None:
         if self._held.closed:
             raise ValueError(f"the journal {self.folder} was closed: open it again")
@@ -194,7 +199,7 @@ class Journal:
     def _segments(self) -> list[Path]:
         return sorted(self.folder.glob(f"[0-9]*{ENDING}"))
 
-    def _open_segment(self, number: int) -> BinaryIO:
+    def _open_segment(self, number: int) -> FileIO:
         if self._file is None or self._file.tell() >= self.segment_bytes:
             self._begin_segment(number)
         assert self._file is not None
@@ -205,7 +210,7 @@ class Journal:
         if self._file is not None:
             os.fsync(self._file.fileno())  # only the last segment may be cut short
             self._file.close()
-        self._file = (self.folder / f"{number:020d}{ENDING}").open("ab")
+        self._file = (self.folder / f"{number:020d}{ENDING}").open("ab", buffering=0)
         sync_folder(self.folder)
 
     def _make_room(self, n_bytes: int) -> None:
@@ -215,7 +220,7 @@ class Journal:
                 "save the learner, which empties it, or give it a larger bound"
             )
 
-    def _undo_write(self, file: BinaryIO, begin: int) -> None:
+    def _undo_write(self, file: FileIO, begin: int) -> None:
         """Cut off half a record; if even that fails, nothing more can be appended."""
         try:
             os.ftruncate(file.fileno(), begin)
@@ -235,7 +240,7 @@ class Journal:
             if file.seek(0, os.SEEK_END) > end:
                 file.truncate(end)
                 os.fsync(file.fileno())
-        self._file = segments[-1].open("ab")
+        self._file = segments[-1].open("ab", buffering=0)
         return last
 
 
@@ -280,6 +285,13 @@ def _was_synced(path: Path, begin: int, number: int) -> bool:
                 return True
         at = content.find(MAGIC, at + 1)
     return False
+
+
+def _write_all(file: FileIO, content: bytes) -> None:
+    """Write everything. A buffer between would keep what a full disk did not take, and write it later."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _checksum(number: int, synced: int, content: bytes) -> int:

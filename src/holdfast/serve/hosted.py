@@ -316,6 +316,8 @@ class Hosted:
             except OSError as error:
                 self._fail([waiting], NotDurable(error.errno, f"nothing was learned: {error.strerror or error}"))
                 self._unheld_bytes += self.max_journal_bytes  # so that a checkpoint makes room, if it can
+                if self.journal.is_broken:
+                    self.failure = f"the disk failed ({error.strerror or error}); the model is loaded again"
             except ValueError as error:
                 self._fail([waiting], error)
         return written

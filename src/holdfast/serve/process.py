@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 
 import h11
-import torch
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -41,7 +40,6 @@ def serve(
     port: int = 8765,
     tokens: Tokens | None = None,
     limits: Limits | None = None,
-    threads: int = 1,
     say: Callable[[str], None] = print,
 ) -> None:
     """Serve the models of a shelf until SIGTERM or Ctrl-C; then answer what is under way, save and close them.
@@ -53,7 +51,6 @@ def serve(
     if not tokens and not is_loopback(host):
         shelf.close()
         raise ValueError(f"{host} can be reached from other machines: give --tokens FILE, or serve on 127.0.0.1")
-    torch.set_num_threads(threads)
     sys.setswitchinterval(SWITCH_SECONDS)
     limits = limits or Limits()
     app = create_app(shelf, tokens=tokens, limits=limits, local=not tokens, on_stop=shelf.close)

@@ -13,6 +13,7 @@ from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
 from holdfast.report.html_page import html_page
 from holdfast.report.page_data import Data, page_data
+from holdfast.settings import Part
 from tests.support.browser import CHROMIUM, DRIVER, Browser, browser
 from tests.support.made_up_results import hostile_results, result, store
 
@@ -304,3 +305,127 @@ def test_one_method_and_sixty_are_drawn_with_looks_of_their_own(chromium, tmp_pa
     )
     assert len(looks) == len(set(looks)) == n_methods
     assert chromium.run("return document.documentElement.scrollWidth") <= 1280
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods whose probes measured while they learned, and one without."""
+    folder = tmp_path_factory.mktemp("probed")
+    recipe = load_recipe("split_digits")
+    probes = (
+        Part(name="curve", options={"every": 2}),
+        Part(name="prequential", options={"every": 2}),
+        Part(name="confusion"),
+    )
+    for row, wanted in (("er", probes), ("finetune", probes), ("agem", ())):
+        changes = {"stream.n_tasks": 2, "stream.samples_per_task": 60}
+        run(recipe.experiment(row, seed=1, changes=changes), ResultStore(folder), probes=wanted)
+    return written(folder)
+
+
+def chosen(chromium: Browser, chart: str, value: str) -> None:
+    chromium.run(f"""
+        const select = document.querySelector('[data-chart={chart}] select');
+        select.value = '{value}';
+        select.dispatchEvent(new Event('change'));
+    """)
+
+
+@pytest.mark.parametrize("name", ["seen", "loss", "prequential"])
+def test_what_probes_measured_along_the_stream_is_drawn_with_its_numbers(chromium, probed, name):
+    (section,) = page_data(probed.parent, base=Path())["sections"]
+    (er,) = (method["learning"][name] for method in section["methods"] if method["label"] == "er")
+    chromium.messages()
+    chromium.open(probed)
+    chosen(chromium, "learning", name)
+    drawn = "return [...document.querySelectorAll('[data-chart=learning] .series')].map(g => g.dataset.method)"
+    assert chromium.run(drawn) == ["er", "finetune"]
+    told = chromium.run("""
+        const svg = document.querySelector('[data-chart=learning] svg[role=img]');
+        const box = svg.getBoundingClientRect();
+        const at = { clientX: box.right - 12, clientY: box.top + 20, bubbles: true };
+        svg.dispatchEvent(new PointerEvent('pointermove', at));
+        return document.getElementById('tip').innerText;
+    """)
+    last = er["mean"][-1]
+    assert f"{er['at'][-1]:,} {'batches' if name == 'prequential' else 'samples'} learned" in told
+    assert (f"{last:.3g}" if name == "loss" else f"{100 * last:.1f}") in told
+    assert chromium.messages() == []
+
+
+def test_classes_and_their_confusions_are_drawn_as_they_were_counted(chromium, probed):
+    (section,) = page_data(probed.parent, base=Path())["sections"]
+    (er,) = (method for method in section["methods"] if method["label"] == "er")
+    totals = {}
+    for y, _, n in er["runs"][0]["confusion"]:
+        totals[y] = totals.get(y, 0) + n
+    chromium.open(probed)
+    chosen(chromium, "confusion", "0")
+    texts = "return [...document.querySelectorAll('[data-chart=%s] .cell text')].map(t => t.textContent)"
+    methods = [method["label"] for method in section["methods"]]
+    first = methods.index("er") < methods.index("finetune")
+    chosen(chromium, "confusion", "0" if first else "1")
+    found = [int(text) for text in chromium.run(texts % "confusion")]
+    assert found == pytest.approx([100 * n / totals[y] for y, _, n in er["runs"][0]["confusion"]], abs=0.51)
+    by_class = [int(text) for text in chromium.run(texts % "classes")]
+    accuracies = list(er["by_class"]["accuracies"].values())
+    own = by_class[: len(accuracies)] if first else by_class[-len(accuracies) :]
+    assert own == pytest.approx([100 * a for a in accuracies], abs=0.51)
+    assert set(er["by_class"]["accuracies"]) == {str(y) for y in totals}
+
+
+def test_confusions_of_very_many_classes_are_listed(chromium, probed):
+    chromium.open(probed)
+    lines = chromium.run("""
+        const host = document.createElement('div');
+        const counts = [];
+        for (let y = 0; y < 60; y++) counts.push([y, y, 9], [y, (y + 1) % 60, y === 7 ? 5 : 1]);
+        drawConfusion(host, 'er', counts);
+        return [...host.querySelectorAll('tbody tr')].map(r => [...r.cells].map(c => c.textContent));
+    """)
+    assert len(lines) == 20
+    assert lines[0] == ["7", "8", "35.7 %", "5"]
+
+
+def test_a_run_without_such_probes_has_no_such_cards(chromium, page):
+    chromium.open(page)
+    assert chromium.run("return document.querySelectorAll('[data-chart=learning], [data-chart=confusion]').length") == 0
+    assert chromium.run("return document.querySelectorAll('[data-chart=classes]').length") == 0
+
+
+def test_a_word_shows_its_meaning_where_it_stands(chromium, page):
+    chromium.open(page)
+    told = chromium.run("""
+        const words = [...document.querySelectorAll('#section-1 .word')];
+        return words.map(word => {
+          word.dispatchEvent(new PointerEvent('pointerenter'));
+          const tip = document.getElementById('tip');
+          const shown = [word.textContent, tip.innerText, getComputedStyle(tip).visibility];
+          word.dispatchEvent(new PointerEvent('pointerleave'));
+          return [...shown, getComputedStyle(tip).visibility];
+        });
+    """)
+    words = {word: rest for word, *rest in told}
+    assert words["F_T"][0].startswith("Forgetting:")
+    assert words["learned (%)"][0].startswith("Learning accuracy:")
+    assert all(states == ["visible", "hidden"] for _, *states in words.values())
+    assert "Setting class: task known when learning only" in chromium.run("return document.body.innerText")
+
+
+def test_methods_are_filtered_by_what_is_typed_and_the_best_by_a_button(chromium, tmp_path):
+    recipe = load_recipe("permuted_digits")
+    for i in range(20):
+        experiment = recipe.experiment("er", seed=1).model_copy(update={"row": f"method_{i:02d}"})
+        (tmp_path / experiment.path).mkdir(parents=True)
+        ResultStore(tmp_path).save(result(experiment, 0.3 + 0.01 * i, n_tasks=3))
+    chromium.open(written(tmp_path))
+    drawn = f"return [...{CURVES}].map(g => g.dataset.method)"
+    chromium.run("""
+        const input = document.querySelector('.legend input');
+        input.value = 'METHOD_1';
+        input.dispatchEvent(new Event('input'));
+    """)
+    assert chromium.run(drawn) == [f"method_{i}" for i in range(10, 20)]
+    chromium.run("[...document.querySelectorAll('.legend button')].find(b => b.textContent === 'best 8').click()")
+    assert sorted(chromium.run(drawn)) == [f"method_{i}" for i in range(12, 20)]
+    assert "highest A_T" in chromium.run("return document.querySelector('.section summary').innerText")

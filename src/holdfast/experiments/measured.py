@@ -15,12 +15,13 @@ from holdfast.experiments.anytime import (
     minimum_accuracy,
     worst_case_accuracy,
 )
+from holdfast.experiments.probes.confusion import ConfusionPart
 from holdfast.experiments.probes.curve import CurvePart
 from holdfast.experiments.probes.prequential import PrequentialPart
 
 Parts = Mapping[str, dict[str, Any]]
 
-MODELS: dict[str, type[BaseModel]] = {"curve": CurvePart, "prequential": PrequentialPart}
+MODELS: dict[str, type[BaseModel]] = {"confusion": ConfusionPart, "curve": CurvePart, "prequential": PrequentialPart}
 
 
 def check_parts(parts: Parts) -> None:
@@ -38,6 +39,11 @@ def curve_of(parts: Parts) -> CurvePart | None:
 def prequential_of(parts: Parts) -> PrequentialPart | None:
     """Return the prequential accuracies; None if they were not measured."""
     return PrequentialPart.model_validate(parts["prequential"]) if "prequential" in parts else None
+
+
+def confusion_of(parts: Parts) -> ConfusionPart | None:
+    """Return the confusion matrix; None if it was not measured."""
+    return ConfusionPart.model_validate(parts["confusion"]) if "confusion" in parts else None
 
 
 def metrics_of(parts: Parts) -> dict[str, float]:

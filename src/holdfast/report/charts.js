@@ -133,24 +133,28 @@ function taskTicks(n) {
   };
 }
 
-// Curves over tasks. Each of `series` is {label, style, mean, deviation}; one with a single value, where others have
-// more, is a level line: it learned all tasks at once.
-function lineChart(host, { series, label, yLabel, format, floor, ceiling }) {
+// Curves over tasks, or over `along`, the words for what the places `at` of each of the series count.
+// Each of `series` is {label, style, mean, deviation, at}; one with a single value, where others have more, is a level
+// line: it learned all tasks at once.
+function lineChart(host, { series, label, yLabel, format, floor, ceiling, along = null }) {
   const known = series.filter((one) => one.mean.some((value) => value !== null));
   if (!known.length) return host.replaceChildren(element("p", { class: "quiet" }, "Nothing to draw: no method is switched on, or none has such numbers."));
   const n = Math.max(...known.map((one) => one.mean.length));
-  const isLevel = (one) => one.mean.length === 1 && n > 1;
+  const isLevel = (one) => !along && one.mean.length === 1 && n > 1;
+  const at = (one, i) => (along ? one.at[i] : i + 1);
+  const last = along ? Math.max(...known.map((one) => one.at[one.at.length - 1])) : n;
+  const numbers = (room) => { const { ticks, text } = ticksFor(0, last, Math.max(2, Math.floor(room / 70))); return ticks.map((tick) => [tick, Number(text(tick)).toLocaleString("en")]); };
   const ends = known.flatMap((one) => one.mean.flatMap((m, i) => (m === null ? [] : [m - one.deviation[i], m + one.deviation[i]])));
   const width = host.clientWidth || 480;
   const { svg, box, place } = frame(width, 270, {
-    x: n > 1 ? [1, n] : [0.5, 1.5], y: extentOf(ends, { floor, ceiling }), label, xLabel: "tasks learned", yLabel, xTicks: taskTicks(n),
+    x: along ? [0, last] : n > 1 ? [1, n] : [0.5, 1.5], y: extentOf(ends, { floor, ceiling }), label, xLabel: along ?? "tasks learned", yLabel, xTicks: along ? numbers : taskTicks(n),
   });
   svg.classList.toggle("many", known.length > MANY);
   for (const one of known) {
     const spots = isLevel(one)
       ? [[box.left, place.y(one.mean[0])], [box.right, place.y(one.mean[0])]]
-      : one.mean.map((m, i) => (m === null ? null : [place.x(i + 1), place.y(m)])).filter(Boolean);
-    const edge = (sign) => one.mean.map((m, i) => (m === null ? null : [place.x(i + 1), place.y(m + sign * one.deviation[i])])).filter(Boolean);
+      : one.mean.map((m, i) => (m === null ? null : [place.x(at(one, i)), place.y(m)])).filter(Boolean);
+    const edge = (sign) => one.mean.map((m, i) => (m === null ? null : [place.x(at(one, i)), place.y(m + sign * one.deviation[i])])).filter(Boolean);
     const group = shape("g", { "data-method": one.label, class: "series" });
     if (!isLevel(one) && spots.length > 1 && one.deviation.some((d) => d > 0)) {
       group.append(shape("path", { class: "band", fill: one.style.colour, d: `M${[...edge(1), ...edge(-1).reverse()].join("L")}z` }));
@@ -166,20 +170,21 @@ function lineChart(host, { series, label, yLabel, format, floor, ceiling }) {
     const scale = width / bounds.width;
     const pointer = [(event.clientX - bounds.left) * scale, (event.clientY - bounds.top) * scale];
     const share = (pointer[0] - box.left) / (box.right - box.left);
-    const t = n > 1 ? Math.min(n, Math.max(1, Math.round(1 + share * (n - 1)))) : 1;
+    const t = along ? Math.min(last, Math.max(0, share * last)) : n > 1 ? Math.min(n, Math.max(1, Math.round(1 + share * (n - 1)))) : 1;
     const rows = known
-      .map((one) => ({ one, i: isLevel(one) ? 0 : t - 1 }))
+      .map((one) => ({ one, i: isLevel(one) ? 0 : along ? nearestPlace(one.at, t) : t - 1 }))
       .filter(({ one, i }) => i < one.mean.length && one.mean[i] !== null)
       .sort((a, b) => b.one.mean[b.i] - a.one.mean[a.i]);
     if (!rows.length) return tip.hide();
     const away = ({ one, i }) => Math.abs(place.y(one.mean[i]) - pointer[1]);
     const nearest = rows.reduce((a, b) => (away(b) < away(a) ? b : a));
     svg.querySelectorAll(".series").forEach((group) => group.classList.toggle("near", group.dataset.method === nearest.one.label));
-    guide.setAttribute("x1", place.x(t));
-    guide.setAttribute("x2", place.x(t));
+    const spot = along ? at(nearest.one, nearest.i) : t;
+    guide.setAttribute("x1", place.x(spot));
+    guide.setAttribute("x2", place.x(spot));
     guide.setAttribute("visibility", "visible");
     const shown = rows.length > 14 ? rows.filter((row) => row === nearest || rows.indexOf(row) < 13) : rows;
-    tip.show(event, tipLine(t === 1 ? "after task 1" : `after ${t} tasks`),
+    tip.show(event, tipLine(along ? `${spot.toLocaleString("en")} ${along}` : t === 1 ? "after task 1" : `after ${t} tasks`),
       ...shown.map((row) => tipRow(row.one.style, row.one.label, withSpread(row.one.mean[row.i], row.one.deviation[row.i], format), row === nearest)),
       rows.length > shown.length ? tipLine(`and ${rows.length - shown.length} more`) : null);
   });
@@ -189,6 +194,13 @@ function lineChart(host, { series, label, yLabel, format, floor, ceiling }) {
     tip.hide();
   });
   host.replaceChildren(svg);
+}
+
+// The place in a rising list of numbers that is nearest to one.
+function nearestPlace(places, value) {
+  let i = 0;
+  while (i + 1 < places.length && places[i + 1] - value <= value - places[i]) i += 1;
+  return i;
 }
 
 const withSpread = (mean, deviation, format) => (deviation > 0 ? `${format(mean)} ± ${format(deviation)}` : format(mean));

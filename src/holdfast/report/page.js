@@ -11,9 +11,15 @@ const WORDS = {
   "A_T (%)": "Average accuracy: mean accuracy on all tasks after the last one was learned.",
   F_T: "Forgetting: how far accuracy on each old task is below the best it ever had, on average. 0 is best.",
   LTR: "Long-term remembering: accuracy lost since each task was learned, weighted by how long ago. 0 is best.",
+  "learned (%)": "Learning accuracy: mean accuracy on each task directly after it was learned.",
   "ms per step": "Milliseconds for one batch, on the machine of the run.",
   seconds: "Time spent learning, without testing.",
   seeds: "Number of runs that differ in their seed only.",
+  method: "A row: a method with its settings. What differs between the rows stands below the table.",
+  testing: "Seconds spent testing.",
+  memory: "Samples in the replay memory at the end.",
+  "MB in all": "Everything the learner kept at the end: weights, passes over them, samples and what methods add.",
+  spread: "Root mean square distance of features from their mean: the unit of drift.",
 };
 
 const percent = (value) => `${(100 * value).toFixed(1)} %`;
@@ -49,6 +55,11 @@ function choice(name, options, onChange) {
   return { select, box: element("label", { class: "choice" }, name, select) };
 }
 
+const BEST = 8; // methods that one button draws
+const bestOf = (section) => section.methods.filter(({ accuracy }) => accuracy.mean[0] !== null)
+  .sort((a, b) => b.accuracy.mean[0] - a.accuracy.mean[0]).slice(0, BEST).map(({ label }) => label);
+const fits = (text, typed) => typed.toLowerCase().split(/\s+/).filter(Boolean).every((word) => text.toLowerCase().includes(word));
+
 function legend(section) {
   const buttons = section.methods.map(({ label }) => element("button", {
     type: "button", "data-label": label, "aria-pressed": "true", title: "switch on or off",
@@ -58,11 +69,28 @@ function legend(section) {
   }, swatch(STYLES.get(label)), element("span", {}, label)));
   const labels = section.methods.map(({ label }) => label);
   const all = (onclick, text) => element("button", { type: "button", class: "quiet", onclick: () => { onclick(); drawAgain(); } }, text);
-  const both = labels.length < 3 ? [] : [
-    all(() => labels.forEach((label) => off.delete(label)), "all"),
-    all(() => labels.forEach((label) => off.add(label)), "none"),
-  ];
-  return element("div", { class: "legend", role: "group", "aria-label": "methods shown" }, ...buttons, ...both);
+  const only = (wanted) => labels.forEach((label) => (wanted.has(label) ? off.delete(label) : off.add(label)));
+  const both = labels.length < 3 ? [] : [all(() => only(new Set(labels)), "all"), all(() => only(new Set()), "none")];
+  if (labels.length > 2 * BEST) both.push(all(() => only(new Set(bestOf(section))), `best ${BEST}`));
+  const filter = labels.length > 2 * MANY ? element("input", {
+    type: "search", placeholder: "methods with …", "aria-label": "Draw methods that contain",
+    oninput: () => { only(new Set(labels.filter((label) => fits(label, filter.value)))); drawAgain(); },
+  }) : null;
+  return element("div", { class: "legend", role: "group", "aria-label": "methods shown" }, filter, ...both, ...buttons);
+}
+
+// A word that shows its meaning where it stands: to a pointer, a finger and the keyboard.
+function explained(node, word) {
+  const meaning = WORDS[word];
+  if (!meaning) return node;
+  node.classList.add("word");
+  const show = () => { const { left, bottom } = node.getBoundingClientRect(); tip.show({ clientX: left - 10, clientY: bottom - 6 }, tipLine(meaning)); };
+  node.addEventListener("pointerenter", show);
+  node.addEventListener("focus", show);
+  node.addEventListener("click", show);
+  node.addEventListener("pointerleave", tip.hide);
+  node.addEventListener("blur", tip.hide);
+  return node;
 }
 
 function comparison(section) {
@@ -70,7 +98,7 @@ function comparison(section) {
   const body = element("tbody");
   const valueOf = (line, column) => (column === 0 ? line.label : column === header.length - 1 ? line.n_seeds : line.cells[column - 1].value);
   const heads = header.map((title, column) => element("th", { class: column ? "number" : null, scope: "col" },
-    element("button", { type: "button", title: WORDS[title] ? `${WORDS[title]} Click to sort.` : "sort", onclick: () => sortBy(column) }, title)));
+    explained(element("button", { type: "button", "aria-description": "sorts the table", onclick: () => sortBy(column) }, title), title)));
   const rowOf = (line) => element("tr", { "data-label": line.label },
     element("td", { class: "name" }, swatch(STYLES.get(line.label)), line.mark ? `${line.label} ${line.mark}` : line.label),
     ...line.cells.map((cell) => element("td", { class: cell.best ? "number best" : "number" }, cell.text)),
@@ -150,6 +178,93 @@ function matrixCard(section) {
     rowLabel: "after task", columnLabel: "tested on task", label: `Accuracy matrix of ${method.label}`, low: "0", high: "100 %",
   }));
   return box;
+}
+
+const LEARNING = {
+  seen: ["accuracy on the classes seen", "samples learned", "accuracy (%)", (value) => value.toFixed(1), hundredfold, 100],
+  loss: ["loss", "samples learned", "loss", (value) => value.toPrecision(3), (values) => values, undefined],
+  prequential: ["accuracy on what comes next", "batches learned", "accuracy (%)", (value) => value.toFixed(1), hundredfold, 100],
+};
+
+// What happens between the ends of tasks, where a probe has measured it.
+function learningCard(section) {
+  const names = Object.keys(LEARNING).filter((name) => section.methods.some(({ learning }) => learning[name]));
+  if (!names.length) return null;
+  let name = names[0];
+  const what = choice("", names.map((each) => [each, LEARNING[each][0]]), (value) => { name = value; drawAgain(); });
+  what.select.setAttribute("aria-label", "what of the learning curve");
+  const { box, host } = card("Learning curve", "While the stream is learned. Accuracy is on test samples of all classes seen so far; of what comes next it is on the last samples of the stream, each predicted before it is learned.", { choices: [what.box] });
+  box.dataset.chart = "learning";
+  drawings.push(() => {
+    const [title, along, yLabel, format, scaled, ceiling] = LEARNING[name];
+    lineChart(host, {
+      series: shownOf(section.methods).filter(({ learning }) => learning[name]).map(({ label, learning }) => ({
+        label, style: STYLES.get(label), at: learning[name].at, mean: scaled(learning[name].mean), deviation: scaled(learning[name].deviation),
+      })),
+      label: `Learning curve: ${title}`, yLabel, format, floor: 0, ceiling, along,
+    });
+  });
+  return box;
+}
+
+const byNumber = (a, b) => Number(a) - Number(b);
+
+function classesCard(section) {
+  if (!section.methods.some(({ by_class }) => by_class)) return null;
+  const online = section.methods.some(({ by_class }) => by_class && by_class.kind === "online");
+  const { box, host } = card("Accuracy on each class", `In per cent, over the samples of all seeds${online ? ": of test samples at the end, or (online) of samples of the stream, each predicted before it was learned" : " to test on, at the end"}.`, { wide: true });
+  box.dataset.chart = "classes";
+  drawings.push(() => {
+    const methods = shownOf(section.methods).filter(({ by_class }) => by_class);
+    if (!methods.length) return host.replaceChildren(element("p", { class: "quiet" }, "Nothing to draw: no method is switched on that has measured it."));
+    const classes = [...new Set(methods.flatMap(({ by_class }) => Object.keys(by_class.accuracies)))].sort(byNumber);
+    const name = ({ label, by_class }) => `${label.length > 22 ? `${label.slice(0, 21)}…` : label}${by_class.kind === "online" && online ? " (online)" : ""}`;
+    heatMap(host, {
+      rows: methods.map(name), columns: classes, rowLabel: "method", columnLabel: "class", label: "Accuracy on each class", low: "0", high: "100 %", most: 44,
+      cells: methods.map(({ label, by_class }) => classes.map((y) => {
+        const share = by_class.accuracies[y];
+        return share === undefined ? null : { text: (100 * share).toFixed(0), share, tip: [label, `class ${y}: ${percent(share)}`] };
+      })),
+    });
+  });
+  return box;
+}
+
+const DRAWN_CLASSES = 50; // of a confusion matrix; of more the most frequent confusions are listed
+
+function confusionCard(section) {
+  const runs = section.methods.flatMap(({ label, runs: all }) => all.filter(({ confusion }) => confusion).map((run) => ({ label, run })));
+  if (!runs.length) return null;
+  let shown = runs[0];
+  const pick = choice("run", runs.map(({ label, run }, i) => [String(i), `${label}, seed ${run.seed}`]), (value) => { shown = runs[Number(value)]; drawAgain(); });
+  const { box, host } = card("Confusion matrix", "Of the test samples of each class (down), the share that is taken for each class (across), at the end.", { choices: [pick.box] });
+  box.dataset.chart = "confusion";
+  drawings.push(() => drawConfusion(host, shown.label, shown.run.confusion));
+  return box;
+}
+
+function drawConfusion(host, label, counts) {
+  const classes = [...new Set(counts.flatMap(([y, taken]) => [y, taken]))].sort(byNumber);
+  const totals = new Map();
+  counts.forEach(([y, , n]) => totals.set(y, (totals.get(y) ?? 0) + n));
+  const said = ([y, taken, n]) => [`${plural(n, "sample")} of class ${y} taken for ${y === taken ? "what they are" : `class ${taken}`}`, `${percent(n / totals.get(y))} of the class`];
+  if (classes.length > DRAWN_CLASSES) {
+    const worst = counts.filter(([y, taken]) => y !== taken).sort((a, b) => b[2] / totals.get(b[0]) - a[2] / totals.get(a[0])).slice(0, 20);
+    return host.replaceChildren(element("p", { class: "quiet" }, `The most frequent of the confusions of ${classes.length} classes:`),
+      element("div", { class: "scrolls" }, element("table", {},
+        element("thead", {}, element("tr", {}, ...["class", "taken for", "share", "samples"].map((title) => element("th", { class: "number", scope: "col" }, title)))),
+        element("tbody", {}, ...worst.map(([y, taken, n]) => element("tr", {}, ...[y, taken, percent(n / totals.get(y)), n].map((text) => element("td", { class: "number" }, String(text)))))))));
+  }
+  const found = new Map(counts.map((count) => [`${count[0]},${count[1]}`, count]));
+  heatMap(host, {
+    rows: classes, columns: classes, rowLabel: "class", columnLabel: "taken for class", label: `Confusion matrix of ${label}`, low: "0", high: "100 %",
+    cells: classes.map((y) => classes.map((taken) => {
+      const count = found.get(`${y},${taken}`);
+      if (!count) return null;
+      const share = count[2] / totals.get(y);
+      return { text: (100 * share).toFixed(0), share, tip: said(count) };
+    })),
+  });
 }
 
 const classColour = (place) => `var(--class-${place % 10})`;
@@ -292,7 +407,7 @@ function runsFold(section) {
   const isName = (title) => title === "method" || title === "file";
   return element("details", { class: "fold" }, element("summary", {}, `All ${plural(section.n_runs, "run")}`),
     element("div", { class: "scrolls" }, element("table", {},
-      element("thead", {}, element("tr", {}, ...header.map((title) => element("th", { class: isName(title) ? null : "number", scope: "col" }, title)))),
+      element("thead", {}, element("tr", {}, ...header.map((title) => element("th", { class: isName(title) ? null : "number", scope: "col" }, explained(element("span", { tabindex: WORDS[title] ? 0 : null }, title), title))))),
       element("tbody", {}, ...rows))));
 }
 
@@ -303,6 +418,12 @@ function unlike(section) {
 }
 
 const codeOf = (section) => section.code.map((line) => element("p", { class: "quiet" }, line));
+
+// The method with the highest A_T that did not learn all tasks at once.
+function bestIn(section) {
+  const [first] = section.methods.filter(({ is_bound, accuracy }) => !is_bound && accuracy.mean[0] !== null).sort((a, b) => b.accuracy.mean[0] - a.accuracy.mean[0]);
+  return first && section.methods.length > 1 ? `highest A_T ${(100 * first.accuracy.mean[0]).toFixed(1)} %, ${first.label.split(" (")[0]}` : "";
+}
 
 // A section that makes its content when it is opened first: of hundreds of runs few are looked at.
 function sectionOf(section, place) {
@@ -317,7 +438,7 @@ function sectionOf(section, place) {
     drawAgain();
   };
   fold.box = element("details", { class: "section", id: `section-${place}`, ontoggle: () => { if (fold.box.open) fold.open(); } },
-    element("summary", {}, element("h2", {}, section.title), element("span", { class: "quiet" }, [plural(section.n_tasks, "task"), plural(section.methods.length, "method"), plural(section.n_runs, "run")].join(" · "))), inside);
+    element("summary", {}, element("h2", {}, section.title), element("span", { class: "quiet" }, [plural(section.n_tasks, "task"), plural(section.methods.length, "method"), plural(section.n_runs, "run"), bestIn(section)].filter(Boolean).join(" · "))), inside);
   folds.push(fold);
   if (DATA.sections.length <= OPEN_AT_MOST) fold.box.open = true;
   return fold.box;
@@ -333,13 +454,18 @@ function contentOf(section) {
     costCard(section),
     hasDrift ? driftCard(section, "How far features have moved", "Distance of held-out samples from their place when their task was learned, in units of their spread then.", [["first_moved", "the first task"], ["old_moved", "old tasks on average"]]) : null,
     hasDrift ? driftCard(section, "How far tasks are apart", "Distance between the means of tasks by the same model, in units of their spread.", [["nearest_apart", "the nearest two"], ["mean_apart", "all on average"]]) : null,
+    learningCard(section),
+    confusionCard(section),
+    classesCard(section),
     mapCard(section),
     memoryCard(section),
   ].filter(Boolean);
   const facts = [section.protocol, plural(section.methods.length, "method"), `${section.seeds.length === 1 ? "seed" : "seeds"} ${section.seeds.join(", ")}`,
     plural(section.n_runs, "run")];
   const seeds = section.methods.some((method) => method.runs.length > 1) ? " Means over seeds ± population deviation. Bold: the best beats the next in a paired t-test (p\u00a0<\u00a00.05)." : "";
+  const [setting, meaning] = section.setting;
   return [element("p", { class: "quiet" }, `${facts.join(" · ")}.${seeds}`),
+    meaning ? element("p", { class: "quiet" }, `Setting ${setting}: ${meaning}.`) : null,
     comparison(section), ...codeOf(section), unlike(section), legend(section), element("div", { class: "cards" }, ...cards), settingsFold(section), runsFold(section)].filter(Boolean);
 }
 
@@ -373,16 +499,11 @@ function settingsFold(section) {
 function search() {
   const input = element("input", { type: "search", id: "search", placeholder: "benchmark, method or setting", "aria-label": "Show sections that contain", oninput: () => filter() });
   const count = element("span", { class: "quiet" });
-  const textOf = ({ section }) => [section.title, section.protocol, ...section.methods.map(({ label }) => label)].join(" ").toLowerCase();
+  const textOf = ({ section }) => [section.title, section.protocol, ...section.methods.map(({ label }) => label)].join(" ");
   function filter() {
-    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let shown = 0;
-    folds.forEach((fold) => {
-      const fits = words.every((word) => textOf(fold).includes(word));
-      fold.box.hidden = !fits;
-      shown += fits;
-    });
-    count.textContent = words.length ? `${shown} of ${plural(folds.length, "section")}` : "";
+    folds.forEach((fold) => { fold.box.hidden = !fits(textOf(fold), input.value); });
+    const shown = folds.filter((fold) => !fold.box.hidden).length;
+    count.textContent = input.value.trim() ? `${shown} of ${plural(folds.length, "section")}` : "";
   }
   return element("p", { class: "search" }, input, count);
 }

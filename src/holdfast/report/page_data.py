@@ -17,8 +17,10 @@ from urllib.parse import quote
 import numpy as np
 from PIL import Image
 
+from holdfast.core.classes import SETTING_MEANINGS
 from holdfast.experiments import metrics
 from holdfast.experiments.equivalent import MARK, Equivalences, code_marks, read_equivalences
+from holdfast.experiments.measured import confusion_of, curve_of, prequential_of
 from holdfast.experiments.probes.record import Record, StoredSamples
 from holdfast.experiments.protocol import Protocol, protocol_of
 from holdfast.experiments.results import Result
@@ -33,6 +35,8 @@ Data = dict[str, Any]  # what JSON can hold
 Curve = list[float | None]
 
 MAP_SIZE = 1000  # whole numbers across a drift map
+MEANINGS = {str(setting): meaning for setting, meaning in SETTING_MEANINGS.items()}
+MAX_MOMENTS = 300  # of a learning curve that are drawn
 SPRITE_COLUMNS = 20  # thumbnails beside each other in their one picture
 SUBSETS = {"tuning": " – tuning tasks", "all": " – all tasks"}
 
@@ -117,6 +121,7 @@ def _section(
         "seeds": sorted({run.seed for run in runs}),
         "n_runs": len(runs),
         "protocol": protocol.heading,
+        "setting": [protocol.setting, MEANINGS.get(protocol.setting, "")],
         "unlike": unlike([run.result for run in runs]),
         "code": code,
         "table": _table(title, groups, marked),
@@ -191,6 +196,8 @@ def _method(label: str, group: list[Run], problems: list[str], notes: list[str],
         "curves": {name: _over_seeds([curves[name] for curves in curves_by_seed]) for name in curves_by_seed[0]},
         "cost": _over_seeds([[_finite(run.result.milliseconds_per_step)] for run in group]),
         "accuracy": _over_seeds([[_finite(run.result.metrics.get("average_accuracy"))] for run in group]),
+        "learning": _learning(group),
+        "by_class": _by_class(group),
         "record": _recorded(group, problems, notes),
     }
 
@@ -211,7 +218,51 @@ def _run(run: Run, base: Path) -> Data:
         "memory_bytes": result.memory_bytes,
         "megabytes": result.megabytes,
         "n_parameters": result.n_parameters,
+        "confusion": None if (confusion := confusion_of(result.probes)) is None else confusion.counts,
     }
+
+
+def _learning(group: list[Run]) -> dict[str, Data]:
+    """Return by name the curves that probes left: places of moments in samples or batches, mean and deviation.
+
+    Seeds are averaged whose moments are those of the first seed that has any.
+    """
+    curves = [curve for run in group if (curve := curve_of(run.result.probes)) is not None and curve.steps]
+    predicted = [part for run in group if (part := prequential_of(run.result.probes)) is not None and part.steps]
+    found = {}
+    if curves:
+        alike = [curve for curve in curves if curve.samples == curves[0].samples]
+        found["seen"] = _along(curves[0].samples, [curve.seen for curve in alike])
+        found["loss"] = _along(curves[0].samples, [curve.losses for curve in alike])
+    if predicted:
+        like = [part for part in predicted if part.steps == predicted[0].steps]
+        found["prequential"] = _along(predicted[0].steps, [part.window for part in like])
+    return found
+
+
+def _along(places: Sequence[int], curves: Sequence[Sequence[float | None]]) -> Data:
+    """Return curves over at most MAX_MOMENTS moments, the last among them."""
+    every = -(-len(places) // MAX_MOMENTS)
+    kept = [i for i in range(len(places)) if (len(places) - 1 - i) % every == 0]
+    return {"at": [places[i] for i in kept], **_over_seeds([[_finite(curve[i]) for i in kept] for curve in curves])}
+
+
+def _by_class(group: list[Run]) -> Data | None:
+    """Return the accuracy on each class: at the end, on test samples; else before learning, on those of the stream.
+
+    It is over the samples of all seeds.
+    """
+    tested = [part.by_class() for run in group if (part := confusion_of(run.result.probes)) is not None]
+    online = [each.by_class for run in group if (each := prequential_of(run.result.probes)) is not None]
+    counts: dict[str, tuple[int, int]] = {}
+    for by_class in tested or online:
+        for y, (right, n) in by_class.items():
+            before = counts.get(str(y), (0, 0))
+            counts[str(y)] = (before[0] + right, before[1] + n)
+    if not counts:
+        return None
+    kind = "tested" if tested else "online"
+    return {"kind": kind, "accuracies": {y: right / n for y, (right, n) in counts.items() if n}}
 
 
 def _curves(run: Run, problems: list[str]) -> dict[str, Curve]:

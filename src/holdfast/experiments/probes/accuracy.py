@@ -58,10 +58,14 @@ def accuracy_of(right: Tensor, task: Task, stream: Stream) -> float:
 
 def predicted_rightly(learner: Learner, samples: Samples) -> Tensor:
     """Return (n,) true for each of n samples whose class the learner predicts."""
+    return predicted_classes(learner, samples) == samples.y
+
+
+def predicted_classes(learner: Learner, samples: Samples) -> Tensor:
+    """Return (n,) the classes that the learner predicts for n samples."""
     by_task = predicts_by_task(learner.settings.setting)
-    right = torch.empty(len(samples), dtype=torch.bool)
+    predicted = torch.empty(len(samples), dtype=torch.int64)
     for i in range(0, len(samples), PREDICT_SIZE):
         batch = samples[i : i + PREDICT_SIZE]
-        predicted = learner.predict(batch.x, batch.task if by_task else None).cpu()
-        right[i : i + PREDICT_SIZE] = predicted == batch.y
-    return right
+        predicted[i : i + PREDICT_SIZE] = learner.predict(batch.x, batch.task if by_task else None).cpu()
+    return predicted

@@ -35,3 +35,10 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 def test_one_page_describes_the_public_names_and_no_others():
     described = re.findall(r"^::: holdfast\.(\w+)$", PAGE.read_text(), flags=re.MULTILINE)
     assert sorted(described) == sorted(holdfast.__all__)
+
+
+@pytest.mark.parametrize("name", holdfast.__all__)
+def test_a_public_name_has_an_example(name):
+    found = getattr(holdfast, name)
+    texts = [found.__doc__ or "", *(getattr(member, "__doc__", None) or "" for member in vars(found).values())]
+    assert any(">>>" in text for text in texts)

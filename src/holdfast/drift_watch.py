@@ -15,6 +15,16 @@ class DriftWatch:
     Attributes:
         history: by the number of batches observed, the drift of each class since the watch began. It is the mean
             distance of the class's samples from where they were, in units of the class's spread then.
+
+    Example:
+        >>> import torch
+        >>> x, y = torch.eye(4), torch.tensor([0, 0, 1, 1])
+        >>> learner = Learner("er", backbone={"name": "mlp", "hidden": [8]}, input_shape=(4,))
+        >>> watch = DriftWatch(learner, x, y, every=1)
+        >>> learner.watch(watch)
+        >>> loss = learner.observe(x, y)
+        >>> sorted(watch.history), sorted(watch.history[1])
+        ([1], [0, 1])
     """
 
     def __init__(self, learner: Learner, x: Array, y: Array, *, every: int = 100) -> None:

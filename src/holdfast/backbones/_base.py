@@ -21,6 +21,17 @@ class Backbone(nn.Module):
         pixels: scale and mean that raw pixels p are wanted in, as p * scale - mean; None: as the stream says.
         pretraining: what its weights have learned before, in words.
         frozen: whether its weights and batch statistics stay as they are; the option `frozen` of every backbone.
+
+    Example:
+        >>> class Squares(Backbone):
+        ...     def __init__(self, input_shape):
+        ...         super().__init__()
+        ...         self.n_features = input_shape[0]
+        ...
+        ...     def forward(self, x):
+        ...         return x * x
+        >>> Squares((2,))(torch.tensor([[1.0, -3.0]]))
+        tensor([[1., 9.]])
     """
 
     n_features: int

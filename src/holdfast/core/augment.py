@@ -37,7 +37,14 @@ def contrastive_views(x: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def crop_and_flip(x: Tensor, rng: torch.Generator) -> Tensor:
-    """Images shifted by up to four pixels and flipped or not, as is usual for CIFAR; what is no image is masked."""
+    """Images shifted by up to four pixels and flipped or not, as is usual for CIFAR; what is no image is masked.
+
+    Example:
+        >>> images = torch.randint(0, 256, (2, 3, 8, 8), dtype=torch.uint8)
+        >>> views = crop_and_flip(images, torch.Generator().manual_seed(0))
+        >>> views.shape, views.dtype
+        (torch.Size([2, 3, 8, 8]), torch.uint8)
+    """
     if x.ndim != 4:
         return masked(x, rng)
     return random_flip(random_shift(x, rng), rng)

@@ -29,6 +29,11 @@ class Batch:
         y: (n,) classes, int64.
         task: (n,) tasks, int64; NO_TASK where unknown.
         extra: what a method wants to find again beside a sample, each (n, …).
+
+    Example:
+        >>> batch = Batch(torch.zeros(3, 2), torch.tensor([0, 1, 1]), torch.full((3,), NO_TASK))
+        >>> len(batch), batch[[0, 2]].y.tolist(), batch[batch.y == 1].x.shape
+        (3, [0, 1], torch.Size([2, 2]))
     """
 
     x: Tensor
@@ -51,12 +56,24 @@ class Batch:
         return Batch(self.x.index_select(0, rows), self.y.index_select(0, rows), self.task.index_select(0, rows), extra)
 
     def samples(self) -> Iterator[Batch]:
-        """Yield one batch of one sample after the other."""
+        """Yield one batch of one sample after the other.
+
+        Example:
+            >>> batch = Batch(torch.zeros(2, 5), torch.tensor([4, 7]), torch.zeros(2, dtype=torch.int64))
+            >>> [sample.y.tolist() for sample in batch.samples()]
+            [[4], [7]]
+        """
         for i in range(len(self)):
             yield self[i : i + 1]
 
     def with_extra(self, **columns: Tensor) -> Batch:
-        """Return the same samples with more beside them."""
+        """Return the same samples with more beside them.
+
+        Example:
+            >>> batch = Batch(torch.zeros(2, 5), torch.tensor([4, 7]), torch.zeros(2, dtype=torch.int64))
+            >>> batch.with_extra(logits=torch.ones(2, 3))[:1].extra["logits"].shape
+            torch.Size([1, 3])
+        """
         return Batch(self.x, self.y, self.task, {**self.extra, **columns})
 
     def to(self, device: torch.device) -> Batch:
@@ -65,7 +82,13 @@ class Batch:
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """Return one batch of all samples, in order; the extras are those that all of them have."""
+    """Return one batch of all samples, in order; the extras are those that all of them have.
+
+    Example:
+        >>> one = Batch(torch.zeros(1, 2), torch.tensor([3]), torch.tensor([0]))
+        >>> join([one, one]).y.tolist()
+        [3, 3]
+    """
     shared = set.intersection(*(set(batch.extra) for batch in batches))
     return Batch(
         torch.cat([batch.x for batch in batches]),

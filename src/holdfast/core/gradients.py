@@ -20,13 +20,26 @@ PARALLEL = 1e-10  # two gradients whose angle has a squared sine below this span
 
 
 def flat_gradient(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    """Return (n,), the gradient of `loss` in all numbers of `parameters`; zero where it does not depend on them."""
+    """Return (n,), the gradient of `loss` in all numbers of `parameters`; zero where it does not depend on them.
+
+    Example:
+        >>> weights = [torch.ones(2, requires_grad=True), torch.ones(1, requires_grad=True)]
+        >>> flat_gradient((3 * weights[0]).sum(), weights)
+        tensor([3., 3., 0.])
+    """
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
 
 def assign_gradient(gradient: Tensor, parameters: Sequence[Tensor]) -> None:
-    """Give each of `parameters` its part of a flat gradient (n,), for an optimiser to follow."""
+    """Give each of `parameters` its part of a flat gradient (n,), for an optimiser to follow.
+
+    Example:
+        >>> weights = [torch.ones(2, requires_grad=True), torch.ones(1, requires_grad=True)]
+        >>> assign_gradient(torch.tensor([1.0, 2.0, 3.0]), weights)
+        >>> weights[1].grad
+        tensor([3.])
+    """
     parts = torch.split(gradient, [parameter.numel() for parameter in parameters])
     for parameter, part in zip(parameters, parts, strict=True):
         parameter.grad = part.view(parameter.shape)
@@ -36,6 +49,10 @@ def project_agem(gradient: Tensor, reference: Tensor) -> Tensor:
     """Return the vector nearest to g with ⟨g~, r⟩ ≥ 0 (A-GEM).
 
     g~ = g - ⟨g, r⟩/⟨r, r⟩ r where ⟨g, r⟩ < 0, else g.
+
+    Example:
+        >>> project_agem(torch.tensor([1.0, -2.0]), torch.tensor([0.0, 1.0]))
+        tensor([1., 0.])
     """
     along, square = float(gradient @ reference), float(reference @ reference)
     if along >= 0 or _vanishes(square, gradient):
@@ -47,6 +64,10 @@ def project_soft_gem(gradient: Tensor, reference: Tensor, *, epsilon: float) -> 
     """Return the vector nearest to g with ⟨g~, r⟩ ≥ ε |g| |r| (ε-SOFT-GEM).
 
     g~ = g - (⟨g, r^⟩ - ε |g|) r^ where ⟨g, r^⟩ < ε |g|, else g, with r^ = r/|r|; ε = 0 is A-GEM.
+
+    Example:
+        >>> project_soft_gem(torch.tensor([4.0, -3.0]), torch.tensor([0.0, 1.0]), epsilon=0.2)
+        tensor([4., 1.])
     """
     along, square = float(gradient @ reference), float(reference @ reference)
     if _vanishes(square, gradient):
@@ -101,6 +122,10 @@ def project_gem(gradient: Tensor, references: Tensor, *, memory_strength: float 
         references: (k, n) G, a gradient of old samples a row.
         memory_strength: γ; above 0 it leans further towards the old tasks than they need.
         ridge: added to the diagonal; above 0 a constraint gives way by ridge · v_k.
+
+    Example:
+        >>> project_gem(torch.tensor([1.0, -2.0]), torch.tensor([[0.0, 1.0], [1.0, 0.0]])).round(decimals=6)
+        tensor([1., 0.])
     """
     along = references @ gradient
     if bool((along >= 0).all()):

@@ -84,6 +84,13 @@ class Model(nn.Module):
     Attributes:
         learns_single_samples: True if the method learns one sample at a time. Batch normalisation then normalises
             each sample by its own statistics when predicting, as it does when learning.
+
+    Example:
+        >>> model = Model(nn.Linear(3, 4), n_features=4, n_classes=2, setting="class")
+        >>> model.seen.announce([0, 1], task=0)
+        >>> batch = Batch(torch.zeros(5, 3), torch.tensor([0, 1, 0, 1, 0]), torch.zeros(5, dtype=torch.int64))
+        >>> model.embed(batch.x).shape, model(batch.x).shape, model.loss(batch).ndim
+        (torch.Size([5, 4]), torch.Size([5, 2]), 0)
     """
 
     mean: Tensor
@@ -223,7 +230,16 @@ def keeping_statistics(model: Model) -> Iterator[None]:
 
 @contextmanager
 def predicting(model: nn.Module) -> Iterator[None]:
-    """Context manager: inside, the model neither keeps gradients nor changes its batch statistics."""
+    """Context manager: inside, the model neither keeps gradients nor changes its batch statistics.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(3, 4), nn.Dropout())
+        >>> with predicting(model):
+        ...     model.training
+        False
+        >>> model.training
+        True
+    """
     was_training = [module for module in model.modules() if module.training]
     hooks = []
     if isinstance(model, Model) and model.learns_single_samples:

@@ -28,6 +28,11 @@ class Before:
     """Annotation: the value that a stored run counts as which did not know the option, or the field of settings.
 
     A value equal to it does not change the digest of an experiment.
+
+    Example:
+        >>> def constructor(turns: Annotated[int, Before(1)] = 4): ...
+        >>> before_of(get_type_hints(constructor, include_extras=True)["turns"])
+        1
     """
 
     value: Any

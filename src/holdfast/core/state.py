@@ -37,6 +37,16 @@ class Stateful:
     dataclass that was not there yet when the state was saved stays as the object was built with it.
 
     A value that is replaced has to be of the type that the class declares for the attribute, if it declares one.
+
+    Example:
+        >>> class Counter(Stateful):
+        ...     def __init__(self):
+        ...         self.n, self.rng = 0, torch.Generator().manual_seed(1)
+        >>> counter, other = Counter(), Counter()
+        >>> counter.n, _ = 3, torch.rand(5, generator=counter.rng)
+        >>> other.load_state_dict(counter.state_dict())
+        >>> other.n, bool(torch.rand(1, generator=other.rng) == torch.rand(1, generator=counter.rng))
+        (3, True)
     """
 
     derived: ClassVar[frozenset[str]] = frozenset()

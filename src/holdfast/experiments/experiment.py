@@ -14,7 +14,13 @@ MAX_BATCH = 2**31  # samples
 
 
 class Experiment(LearnerSettings):
-    """One method on one stream with one seed. Its hash names its folder."""
+    """One method on one stream with one seed. Its hash names its folder.
+
+    Example:
+        >>> experiment = Experiment(method="er", stream="split_digits", seed=1)
+        >>> experiment.label
+        'split_digits er seed 1'
+    """
 
     stream: Part
     batch_size: int = Field(default=10, ge=1, le=MAX_BATCH)

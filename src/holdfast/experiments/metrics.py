@@ -18,6 +18,10 @@ def average_accuracy(accuracies: ArrayLike, t: int = -1) -> float:
     """Return A_t: mean accuracy on the tasks measured once task t was learned; by default the last.
 
     A_t = 1/t Σ_{j ≤ t} a[t, j]. A matrix with one row (joint training) may measure any number of tasks.
+
+    Example:
+        >>> round(average_accuracy([[1.0, 0.0], [0.6, 0.8]]), 3)
+        0.7
     """
     a = _matrix(accuracies)
     row = a[t] if len(a) == 1 else a[t, : _index(t, len(a)) + 1]
@@ -28,6 +32,10 @@ def forgetting(accuracies: ArrayLike, t: int = -1) -> float:
     """Return F_t: mean drop of each earlier task from its best accuracy to the present one; NaN for the first task.
 
     F_t = 1/(t-1) Σ_{j < t} ( max_{l < t} a[l, j] - a[t, j] ). Negative where old tasks got better.
+
+    Example:
+        >>> round(forgetting([[1.0, 0.0], [0.6, 0.8]]), 3)
+        0.4
     """
     a = _square(accuracies)
     t = _index(t, len(a))
@@ -41,6 +49,10 @@ def long_term_remembering(accuracies: ArrayLike) -> float:
     """Return LTR: loss of accuracy since a task was learned, weighted by its age in tasks; 0 is best.
 
     LTR = -1/(T-1) Σ_{j < T} (T - j) min(0, a[T, j] - a[j, j]).
+
+    Example:
+        >>> round(long_term_remembering([[1.0, 0.0, 0.0], [1.0, 0.9, 0.0], [0.7, 0.9, 0.8]]), 3)
+        0.3
     """
     a = _square(accuracies)
     last = len(a) - 1

@@ -182,6 +182,10 @@ def load_recipe(name: str) -> Recipe:
     """Return the recipe of a file, of a name that comes with the package, or of a stream's own name.
 
     A stream of another package is named as 'package.module:Class'.
+
+    Example:
+        >>> load_recipe("permuted_digits").experiment("er", seed=2).memory
+        500
     """
     if ":" in name and not name.endswith(".toml"):
         find("streams", name)
@@ -240,7 +244,12 @@ def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_changes(texts: list[str]) -> dict[str, Any]:
-    """Changes written as 'name=value'; a value is read as JSON if it is that, else as text."""
+    """Changes written as 'name=value'; a value is read as JSON if it is that, else as text.
+
+    Example:
+        >>> parse_changes(["lr=0.1", "method.name=er"])
+        {'lr': 0.1, 'method.name': 'er'}
+    """
     changes: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")

@@ -99,7 +99,13 @@ class Busy(Refused):
 
 @dataclass(frozen=True)
 class ResultStore:
-    """A folder of runs, each in a folder of its own that is named by its experiment."""
+    """A folder of runs, each in a folder of its own that is named by its experiment.
+
+    Example:
+        >>> store = ResultStore(Path("runs"))
+        >>> store.load(Experiment(stream="split_digits", seed=987654321)) is None  # not run yet
+        True
+    """
 
     root: Path
 

@@ -26,6 +26,12 @@ def contrastive_loss(features: Tensor, y: Tensor, *, temperature: float) -> Tens
     Returns:
         The mean over rows that have a positive; zero when none has. The paper sums; a mean keeps the learning rate
         free of the batch's size.
+
+    Example:
+        >>> features = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> near, far = (contrastive_loss(features, torch.tensor(y), temperature=0.1) for y in ([0, 0, 1], [0, 1, 0]))
+        >>> bool(near < far)
+        True
     """
     unit = F.normalize(features, dim=1)
     logits = unit @ unit.T / temperature

@@ -51,6 +51,14 @@ def contrastive_margin_loss(
 
     Returns:
         The weighted sum, by default the mean. The paper sums; a mean keeps the learning rate free of the batch's size.
+
+    Example:
+        >>> cosines, y = torch.tensor([[0.9, 0.1]]), torch.tensor([0])
+        >>> everything = torch.ones(1, 2, dtype=torch.bool)
+        >>> same = {"same_task": everything, "competing": everything, "scale": 10.0, "task_margin": 0.0}
+        >>> plain, with_margin = (contrastive_margin_loss(cosines, y, **same, class_margin=m) for m in (0.0, 0.5))
+        >>> bool(plain < with_margin)
+        True
     """
     own = y[:, None]
     if task_margin:

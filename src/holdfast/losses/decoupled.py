@@ -22,6 +22,13 @@ def decoupled_loss(scores: Tensor, y: Tensor, *, new_classes: Tensor, rho: float
 
     Returns:
         The mean over samples.
+
+    Example:
+        >>> import torch
+        >>> scores, y = torch.zeros(1, 4), torch.tensor([3])
+        >>> new = torch.tensor([[False, False, True, True]])
+        >>> [round(decoupled_loss(scores, y, new_classes=new, rho=rho).exp().item()) for rho in (0.0, 1.0)]
+        [2, 4]
     """
     log_new = scores.masked_fill(~new_classes, -math.inf).logsumexp(dim=1)
     within = log_new - scores.gather(1, y[:, None])[:, 0]

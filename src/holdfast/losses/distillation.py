@@ -15,5 +15,10 @@ def distillation_loss(features: Tensor, stored: Tensor) -> Tensor:
 
     Args:
         features: (n, d) as they are now, with gradient. stored: (n, d) as they were.
+
+    Example:
+        >>> import torch
+        >>> distillation_loss(torch.zeros(1, 2), torch.tensor([[1.0, 3.0]]))
+        tensor(5.)
     """
     return F.mse_loss(features, stored)

@@ -22,6 +22,13 @@ def importance_penalty(
 
     Returns:
         The penalty, and its gradient for each parameter; both without a graph.
+
+    Example:
+        >>> penalty, gradient = importance_penalty(
+        ...     [torch.tensor([3.0])], [torch.tensor([1.0])], [torch.tensor([0.5])], strength=10.0
+        ... )
+        >>> penalty, gradient
+        (tensor(20.), [tensor([20.])])
     """
     with torch.no_grad():
         moved = torch._foreach_sub(weights, anchor)

@@ -18,6 +18,11 @@ def logit_distillation_loss(logits: Tensor, stored: Tensor, n_units: Tensor) -> 
         logits: (n, m) h(x), as they are now, with gradient.
         stored: (n, k) z, as they were, k ≤ m; a row counts up to its n_units and is filled up behind them.
         n_units: (n,) how many units the head had then, at least one and at most k.
+
+    Example:
+        >>> now, stored = torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[0.0, 0.0]])
+        >>> logit_distillation_loss(now, stored, n_units=torch.tensor([2]))
+        tensor(2.5000)
     """
     n_columns = stored.shape[1]
     had_unit = torch.arange(n_columns, device=stored.device) < n_units[:, None]

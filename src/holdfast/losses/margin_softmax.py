@@ -35,6 +35,15 @@ def margin_softmax_loss(
 
     Returns:
         The mean over samples.
+
+    Example:
+        >>> import torch
+        >>> cosines, y = torch.tensor([[0.9, 0.1]]), torch.tensor([0])
+        >>> visible = torch.ones(1, 2, dtype=torch.bool)
+        >>> same = {"visible": visible, "scale": 10.0, "task_margin": 0.0, "blind_logit": 0.0}
+        >>> plain, with_margin = (margin_softmax_loss(cosines, y, **same, class_margin=m) for m in (0.0, 0.5))
+        >>> bool(plain < with_margin)
+        True
     """
     logits = widened(cosines, task_margin) if task_margin else cosines
     if class_margin:

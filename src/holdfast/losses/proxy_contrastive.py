@@ -24,6 +24,11 @@ def proxy_contrastive_loss(scores: Tensor, y: Tensor, *, competing: Tensor) -> T
 
     Returns:
         The mean over samples.
+
+    Example:
+        >>> scores, y = torch.tensor([[2.0, 0.0, 9.0], [0.0, 2.0, 9.0]]), torch.tensor([0, 1])
+        >>> proxy_contrastive_loss(scores, y, competing=torch.ones(2, 3, dtype=torch.bool))  # class 2 has no sample
+        tensor(0.1269)
     """
     counts = torch.bincount(y, minlength=scores.shape[1])
     counted = scores + counts.to(scores.dtype).log()  # -inf for a class without samples

@@ -19,6 +19,12 @@ def score_distillation_loss(scores: Tensor, held: Tensor, groups: Tensor, *, tem
         scores: (n, n_classes) as they are now, with gradient. held: (n, n_classes) as they were.
         groups: (g, n_classes) true where a class is of the group; no group is empty.
         temperature: T.
+
+    Example:
+        >>> import torch
+        >>> held, groups = torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([[True, True, False]])
+        >>> score_distillation_loss(held + 5.0, held, groups, temperature=2.0)  # only differences count
+        tensor(0.)
     """
     outside = ~groups[:, None]  # (g, 1, n_classes)
     log_now = (scores / temperature).masked_fill(outside, -torch.inf).log_softmax(dim=2)

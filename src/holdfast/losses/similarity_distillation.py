@@ -20,6 +20,12 @@ def similarity_distillation_loss(features: Tensor, stored: Tensor, *, temperatur
     Args:
         features: (n, d) as they are now, with gradient. stored: (n, d) as they were.
         temperature: of both softmaxes.
+
+    Example:
+        >>> stored = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
+        >>> same, turned = (similarity_distillation_loss(x, stored, temperature=0.5) for x in (stored, stored.flip(0)))
+        >>> bool(same < turned)
+        True
     """
     if len(features) < 2:
         return features.sum() * 0.0

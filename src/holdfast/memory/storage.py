@@ -20,7 +20,12 @@ _EXTRA = "extra."  # how columns of extras are told from x, y and task
 
 
 def parse_bytes(text: str) -> int:
-    """The number of bytes in a text such as '5 MB' or '64 KiB'."""
+    """The number of bytes in a text such as '5 MB' or '64 KiB'.
+
+    Example:
+        >>> parse_bytes("5 MB"), parse_bytes("64 KiB")
+        (5000000, 65536)
+    """
     found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*(B|[KMG]i?B)\s*", text, flags=re.IGNORECASE)
     if not found:
         raise ValueError(f"'{text}' is no size: give samples as a number (1000), or bytes with a unit ('5 MB')")
@@ -39,6 +44,17 @@ class Memory(Stateful):
         capacity: how much it may hold, in samples (1000) or in bytes of all columns ("5 MB"), and of what a selection
             keeps for each slot.
         seed: of `rng`, which all selections and retrievals draw from.
+
+    Example:
+        >>> memory = Memory("90 B")
+        >>> batch = Batch(torch.zeros(3, 2), torch.tensor([0, 1, 2]), torch.full((3,), NO_TASK))
+        >>> memory.fit(batch)
+        >>> memory.bytes_per_sample, memory.capacity
+        (24, 3)
+        >>> slots = memory.add(batch)
+        >>> memory.write([0], batch[2:])
+        >>> memory.y.tolist(), len(memory.draw(2))
+        ([2, 1, 2], 2)
     """
 
     derived: ClassVar[frozenset[str]] = frozenset({"_capacity"})

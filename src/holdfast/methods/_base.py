@@ -46,6 +46,16 @@ class Method(Stateful):
     """Learns each batch once.
 
     A subclass's fields are its hyper-parameters; its `observe` reads like the paper's algorithm.
+
+    Example:
+        >>> @dataclass(kw_only=True, eq=False)
+        ... class Steps(Method):
+        ...     damping: float = 0.5
+        ...
+        ...     def observe(self, batch):
+        ...         return self.step(self.damping * self.model.loss(batch))
+        >>> Steps.head
+        'linear'
     """
 
     head: ClassVar[HeadKind] = "linear"  # what it learns with unless told otherwise
@@ -193,7 +203,24 @@ class Method(Stateful):
 
 @dataclass(kw_only=True, eq=False)
 class ReplayMethod(Method):
-    """A method with a memory: it recalls old samples and remembers new ones."""
+    """A method with a memory: it recalls old samples and remembers new ones.
+
+    Example:
+        >>> @dataclass(kw_only=True, eq=False)
+        ... class Twice(ReplayMethod):
+        ...     old_weight: float = 2.0
+        ...
+        ...     def observe(self, batch):
+        ...         loss = self.model.loss(batch)
+        ...         old = self.recall(batch)
+        ...         if len(old):
+        ...             loss = loss + self.old_weight * self.model.loss(old)
+        ...         value = self.step(loss)
+        ...         self.remember(batch)
+        ...         return value
+        >>> Twice.selects
+        'reservoir'
+    """
 
     selects: ClassVar[str] = "reservoir"  # the selection that it has unless told otherwise
     extras: ClassVar[frozenset[str]] = frozenset()  # what it keeps beside samples itself

@@ -24,6 +24,13 @@ class Samples:
         read: takes (k,) row numbers and gives the inputs (k, …), a copy.
         rows: (n,) the rows of the data set that belong here.
         y, task: (n,) the class (as numbered in the stream's head) and task of each.
+
+    Example:
+        >>> x = torch.arange(6.0).reshape(3, 2)
+        >>> y, task = torch.tensor([0, 1, 0]), torch.zeros(3, dtype=torch.int64)
+        >>> samples = Samples(lambda rows: x[rows], torch.arange(3), y, task)
+        >>> samples[torch.tensor([2])].x
+        tensor([[4., 5.]])
     """
 
     read: Callable[[Tensor], Tensor]
@@ -59,6 +66,12 @@ class Task:
     Attributes:
         classes: that the training samples have.
         in_order: training samples come in the order of `train`, whatever the seed; else in one drawn by the seed.
+
+    Example:
+        >>> samples = all_rows(lambda rows: rows[:, None].float(), torch.tensor([0, 0, 1, 1, 1])).of_task(0)
+        >>> task = Task(0, (0, 1), samples, samples)
+        >>> task.n_steps(2), [len(task.batch(step, size=2, seed=7)) for step in range(3)]
+        (3, [2, 2, 1])
     """
 
     id: int
@@ -91,6 +104,16 @@ class Stream(Sequence[Task]):
         scale, mean: what the model does to an input first: x * scale - mean.
         per_class_accuracy: whether accuracy is the mean over classes (AWA) instead of over samples.
         n_held_out: tasks of the data set that are for tuning.
+
+    Example:
+        >>> samples = all_rows(lambda rows: rows[:, None].float(), torch.tensor([0, 1])).of_task(0)
+        >>> class Tiny(Stream):
+        ...     n_classes, input_shape = 2, (1,)
+        ...
+        ...     def __init__(self, data=None, *, seed=0, tasks="report"):
+        ...         super().__init__([Task(0, (0, 1), samples, samples)])
+        >>> len(Tiny()), Tiny()[0].classes
+        (1, (0, 1))
     """
 
     n_classes: int
@@ -123,14 +146,25 @@ class Stream(Sequence[Task]):
 
 
 def seeded_generator(purpose: str, *numbers: int) -> torch.Generator:
-    """Return a generator that depends on its purpose, so that two uses of one seed do not go in step."""
+    """Return a generator that depends on its purpose, so that two uses of one seed do not go in step.
+
+    Example:
+        >>> one, same, other = (seeded_generator(name, 1).initial_seed() for name in ("order", "order", "weights"))
+        >>> one == same, one == other
+        (True, False)
+    """
     words = [*purpose.encode(), *numbers]
     seed = int(np.random.SeedSequence(words).generate_state(2, np.uint64)[0])
     return torch.Generator().manual_seed(seed % 2**63)
 
 
 def shuffled(values: Sequence[int], generator: torch.Generator) -> list[int]:
-    """Return the values in an order drawn from `generator`."""
+    """Return the values in an order drawn from `generator`.
+
+    Example:
+        >>> sorted(shuffled([3, 1, 2], seeded_generator("classes", 0)))
+        [1, 2, 3]
+    """
     return [values[i] for i in torch.randperm(len(values), generator=generator).tolist()]
 
 

@@ -24,6 +24,10 @@ class Moment:
         step: batches learned over all tasks.
         loss: of the last batch.
         accuracy: A_t after the last task that was tested; None before.
+
+    Example:
+        >>> Moment(task=0, n_tasks=2, step=1, n_steps=8, loss=0.5, accuracy=None).step
+        1
     """
 
     task: int

@@ -32,7 +32,20 @@ class Prototypes(NamedTuple):
 
 
 class Selection(Stateful):
-    """Decides which samples of the stream memory keeps; all its randomness comes from `memory.rng`."""
+    """Decides which samples of the stream memory keeps; all its randomness comes from `memory.rng`.
+
+    Example:
+        >>> import torch
+        >>> class First(Selection):
+        ...     def update(self, memory, batch, model):
+        ...         memory.add(batch[: memory.capacity - len(memory)])
+        >>> memory = Memory(2)
+        >>> batch = Batch(torch.zeros(3, 5), torch.tensor([7, 8, 9]), torch.full((3,), NO_TASK))
+        >>> memory.fit(batch)
+        >>> First().update(memory, batch, model=None)
+        >>> memory.y.tolist()
+        [7, 8]
+    """
 
     extras: ClassVar[frozenset[str]] = frozenset()  # what this policy keeps beside samples
     needs_head: ClassVar[bool] = False  # the policy means nothing where a method does not learn the head
@@ -66,7 +79,13 @@ class Selection(Stateful):
 
 
 def keys_of(samples: Batch | Memory) -> list[Key]:
-    """Return the task and class of each sample."""
+    """Return the task and class of each sample.
+
+    Example:
+        >>> import torch
+        >>> keys_of(Batch(torch.zeros(2, 5), torch.tensor([7, 8]), torch.tensor([0, 1])))
+        [(0, 7), (1, 8)]
+    """
     return list(zip(samples.task.tolist(), samples.y.tolist(), strict=True))
 
 
@@ -94,6 +113,15 @@ def place(memory: Memory, batch: Batch, sample_by_slot: dict[int, int]) -> None:
     """Put sample number `sample_by_slot[slot]` of `batch` into each slot, in two copies instead of one a sample.
 
     Slots from `len(memory)` on are new ones, given without a gap.
+
+    Example:
+        >>> import torch
+        >>> memory = Memory(3)
+        >>> batch = Batch(torch.zeros(3, 5), torch.tensor([7, 8, 9]), torch.full((3,), NO_TASK))
+        >>> memory.fit(batch)
+        >>> place(memory, batch, {0: 2, 1: 0})
+        >>> memory.y.tolist()
+        [9, 7]
     """
     if not sample_by_slot:
         return

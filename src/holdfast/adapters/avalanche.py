@@ -184,7 +184,7 @@ class DriftReducingPlugin(SupervisedPlugin):  # type: ignore[misc]
         return Batch(strategy.mb_x, y, task, {TASK_LABEL: strategy.mb_task_id if has_label else torch.zeros_like(y)})
 
     def _embed(self, model: nn.Module, x: Tensor, task_label: Tensor) -> Tensor:
-        """(n, d) features of inputs without gradient, as when predicting."""
+        """Return (n, d) features of inputs without gradient, as when predicting."""
         with _predicting(model):
             avalanche_forward(model, x, task_label)
         return self._features

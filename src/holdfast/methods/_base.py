@@ -61,6 +61,7 @@ class Method(Stateful):
     head: ClassVar[HeadKind] = "linear"  # what it learns with unless told otherwise
     learns_head: ClassVar[bool] = True  # False: its scores come from elsewhere
     one_loss: ClassVar[bool] = True  # each step goes down one loss of new and replayed samples
+    by_batch: ClassVar[bool] = True  # learns and remembers the samples of a batch together, beside replayed ones
 
     reads: ClassVar[frozenset[str]] = frozenset()  # attributes, beside model and options, that `scores` reads
 

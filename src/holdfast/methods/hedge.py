@@ -51,6 +51,7 @@ class Hedge(ReplayMethod):
 
     learns_head: ClassVar[bool] = False
     one_loss: ClassVar[bool] = False
+    by_batch: ClassVar[bool] = False
     extras: ClassVar[frozenset[str]] = frozenset({"trend"})
     reads: ClassVar[frozenset[str]] = frozenset({"networks", "scaling", "levels", "losses"})
 

@@ -31,6 +31,7 @@ class KNN(ReplayMethod):
 
     learns_head: ClassVar[bool] = False
     one_loss: ClassVar[bool] = False
+    by_batch: ClassVar[bool] = False
     extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
     reads: ClassVar[frozenset[str]] = frozenset()
 

@@ -33,6 +33,7 @@ class MER(ReplayMethod):
     """
 
     one_loss: ClassVar[bool] = False
+    by_batch: ClassVar[bool] = False
 
     n_batches: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 1
     within_batch_rate: Annotated[float, Field(gt=0, le=1)] = 0.3

@@ -22,7 +22,7 @@ class RAR(Wrapper):
     times as much.
 
     Args:
-        repeats: how often each batch is learned.
+        repeats: how often each batch is learned; 1 is augmentation alone.
         views: of new and of replayed samples, drawn anew each time.
     """
 
@@ -42,7 +42,7 @@ class RAR(Wrapper):
     def refusal(cls, method: type[Method]) -> str:
         if reason := super().refusal(method):
             return reason
-        return "" if method.one_loss else "its steps do not go down one loss of new and replayed samples"
+        return "" if method.by_batch else "it does not learn a batch beside replayed samples"
 
     @property
     def steps_a_batch(self) -> int:

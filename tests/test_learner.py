@@ -864,3 +864,31 @@ def test_junk_in_any_place_is_refused_with_a_clear_kind_of_error_or_is_taken(
             if largest.nbytes > 100_000:
                 surprises.setdefault(".".join(map(str, path)), set()).add(f"{largest.nbytes:,} bytes")
     assert surprises == {}
+
+
+@pytest.mark.parametrize(
+    ("shape", "method", "backbone"),
+    [((64,), "hedge", "identity"), ((65,), "slda", "identity"), ((3, 8, 8), "er", "mlp")],
+)
+def test_the_first_batch_decides_what_learns_if_nothing_is_asked_for(
+    shape: tuple[int, ...], method: str, backbone: str
+) -> None:
+    learner = Learner(n_classes=3, memory=7, seed=5)
+    learner.observe(torch.zeros(2, *shape), [0, 1])
+    expected = Learner(method, backbone=backbone, n_classes=3, memory=7, seed=5)
+    assert learner.settings == expected.settings
+    assert Learner(input_shape=shape).settings.method.name == method
+
+
+@pytest.mark.parametrize("asked", [{"lr": 0.01}, {"replay_size": 5}, {"backbone": "identity"}, {"selection": "ring"}])
+def test_whoever_asks_for_something_of_er_gets_it(asked: dict[str, Any]) -> None:
+    assert Learner(**asked, input_shape=(65,)).settings.method.name == "er"
+
+
+def test_a_learner_that_was_saved_before_its_first_batch_still_lets_that_decide(tmp_path: Path) -> None:
+    Learner().save(tmp_path / "learner")
+    learner = load_learner(tmp_path / "learner")
+    learner.observe(torch.zeros(2, 100), [0, 1])
+    assert learner.settings.method.name == "slda"
+    learner.save(tmp_path / "learner")
+    assert load_learner(tmp_path / "learner").settings == learner.settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from holdfast.memory.retrieval._base import Retrieval
 from holdfast.memory.selection._base import Selection
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Method, ReplayMethod
+from holdfast.methods.hedge import FEW
 from holdfast.parts import Kind, Unknown, find
 from holdfast.settings import (
     FOR_EVERY_BACKBONE,
@@ -48,6 +50,21 @@ def asked_settings(method: str | dict[str, Any], fields: dict[str, Any], options
     except ValidationError as error:
         raise Unknown(readable(error)) from error
     return resolved_settings(settings)
+
+
+def fitting_parts(input_shape: Sequence[int]) -> dict[str, str]:
+    """Return the method and the backbone for inputs of a shape, where a caller names neither.
+
+    Short vectors are often measurements, whose scales differ and whose classes depend on the moment. Long ones are
+    often features, where one covariance for all classes is exact and the learning rate does not matter.
+
+    Example:
+        >>> fitting_parts((8,)), fitting_parts((1280,))
+        ({'method': 'hedge', 'backbone': 'identity'}, {'method': 'slda', 'backbone': 'identity'})
+    """
+    if len(input_shape) != 1:
+        return {"method": "er", "backbone": "mlp"}
+    return {"method": "hedge" if input_shape[0] <= FEW else "slda", "backbone": "identity"}
 
 
 def usable_device(device: str | torch.device) -> torch.device:

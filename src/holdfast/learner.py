@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from holdfast.build import asked_settings, build_method, build_model, usable_device
+from holdfast.build import asked_settings, build_method, build_model, fitting_parts, usable_device
 from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.checkpoint import write_checkpoint
 from holdfast.core.classes import Setting, learns_by_task
@@ -27,12 +27,25 @@ from holdfast.settings import LearnerSettings, resolved_settings
 
 Named = str | dict[str, Any]  # a part by its name, or {"name": …, option: …}
 
+NOTHING_ASKED: tuple[Any, ...] = (
+    None,
+    None,
+    None,
+    None,
+    "sgd",
+    0.1,
+    0.0,
+    {},
+)  # of method, backbone, and what only some methods take
+
 
 class Learner(Predictor, Stateful):
     """Learn a stream batch by batch, in bounded memory.
 
     Args:
-        method: a name of `holdfast list methods`, or {"name": …, option: …}.
+        method: a name of `holdfast list methods`, or {"name": …, option: …}. If neither it nor a backbone is named,
+            nor an option, an optimiser or a rate, the first batch decides: `hedge` for vectors of up to 64 numbers,
+            `slda` for longer ones, both on `identity`, else `er` on `mlp`.
         backbone: a name of `holdfast list backbones`, {"name": …, option: …}, or any module that makes
             features (n, n_features) of inputs.
         input_shape: of one sample; taken from the first batch if not given.
@@ -56,9 +69,9 @@ class Learner(Predictor, Stateful):
 
     def __init__(
         self,
-        method: Named = "er",
+        method: Named | None = None,
         *,
-        backbone: Named | nn.Module = "mlp",
+        backbone: Named | nn.Module | None = None,
         input_shape: Sequence[int] | None = None,
         scale: float | None = None,
         mean: Tensor | float = 0.0,
@@ -92,8 +105,10 @@ class Learner(Predictor, Stateful):
             fields["selection"] = selection
         own = backbone if isinstance(backbone, nn.Module) else None
         if not isinstance(backbone, nn.Module):
-            fields["backbone"] = backbone
-        self._set_up(asked_settings(method, fields, options), own, input_shape, scale, mean, device)
+            fields["backbone"] = backbone or "mlp"
+        # True: the first batch decides about the method and the backbone.
+        self.is_open = (method, backbone, head, selection, optimizer, lr, momentum, options) == NOTHING_ASKED
+        self._set_up(asked_settings(method or "er", fields, options), own, input_shape, scale, mean, device)
 
     @classmethod
     def from_settings(
@@ -116,6 +131,7 @@ class Learner(Predictor, Stateful):
             'ncm'
         """
         learner = cls.__new__(cls)
+        learner.is_open = False
         learner._set_up(resolved_settings(settings), backbone, input_shape, scale, mean, device)
         return learner
 
@@ -323,6 +339,7 @@ class Learner(Predictor, Stateful):
         with self._turn(), self._lock:
             return {
                 "settings": self.settings.model_dump(mode="json"),
+                **({"is_open": True} if self.is_open else {}),
                 "own_backbone": self._backbone is not None,
                 "scale": self.scale,
                 "mean": self.mean,
@@ -342,7 +359,7 @@ class Learner(Predictor, Stateful):
             self.scale, self.mean, self.input_shape = state["scale"], state["mean"], state["input_shape"]
             self.input_dtype = None if state["input_dtype"] is None else getattr(torch, state["input_dtype"])
             self.n_observed, self.running_task = state["n_observed"], state["running_task"]
-            self._method = method
+            self._method, self.is_open = method, state.get("is_open") is True
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_held", "_gate")}
@@ -378,5 +395,10 @@ class Learner(Predictor, Stateful):
         self.running_task = tasks[-1]
 
     def _built(self, input_shape: tuple[int, ...]) -> Method:
+        if self.is_open:
+            parts = fitting_parts(input_shape)
+            others = LearnerSettings.model_fields.keys() - {"method", "backbone", "head", "selection"}
+            fields = {name: getattr(self.settings, name) for name in others} | {"backbone": parts["backbone"]}
+            self.settings, self.is_open = asked_settings(parts["method"], fields, {}), False
         model = build_model(self.settings, input_shape, scale=self.scale, mean=self.mean, backbone=self._backbone)
         return build_method(self.settings, model.to(self.device))

@@ -66,6 +66,16 @@ def test_every_method_scores_the_same_in_onnx(method: str, tmp_path: Path) -> No
         assert_as_learner(tmp_path / "m.onnx", learner, inputs(n))
 
 
+@pytest.mark.parametrize("method", [{"name": "analytic", "power": 0.5}, "er+mkd", "er+ncm"], ids=str)
+def test_options_and_wrappers_score_the_same_in_onnx(method: str | dict[str, Any], tmp_path: Path) -> None:
+    backbone = "identity" if isinstance(method, dict) else {"name": "mlp", "hidden": [16]}
+    learner = Learner(method, setting="class", memory=30, backbone=backbone)
+    for batch in toy_batches("class")[:14]:
+        learner.observe(*batch)
+    export_method(tmp_path / "m.onnx", learner.method, inputs(), {})
+    assert_as_learner(tmp_path / "m.onnx", learner, inputs(5))
+
+
 @pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
 @pytest.mark.parametrize("method", ["er", "scr", "hedge", "slda"])
 def test_where_the_task_is_known_it_is_a_second_input(method: str, suffix: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "ncm": {"method": "ncm"},
     "ncm euclidean": {"method": "ncm", "distance": "euclidean"},
     "slda": {"method": "slda"},
+    "slda powered": {"method": "slda", "power": 0.5},
     "analytic": {"method": "analytic"},
     "analytic fixed": {"method": "analytic", "ridge": 0.5},
     "analytic recursive": {"method": "analytic", "ridge": 0.5, "form": "recursive"},
@@ -164,7 +166,7 @@ def test_no_number_of_a_sample_is_in_the_file(name: str, tmp_path: Path) -> None
     state = read_checkpoint(tmp_path / "learner")["method"]
     assert set(state) - {"model", "optimizer", "sums"} <= {"steps_per_batch", "average", "weight_average"} | set(
         METHODS[name]
-    ) | {"width", "gamma", "ridge", "form", "distance"}
+    ) | {"width", "gamma", "ridge", "form", "distance", "power"}
     assert "waiting" not in state["sums"]
 
 
@@ -247,3 +249,15 @@ def test_a_backbone_with_its_first_random_weights_is_warned_of() -> None:
     untrained = learner_of("slda", backbone="mlp", input_shape=(6,))
     assert "random first weights" in str(untrained.method.caution())
     assert learner_of("slda", input_shape=(6,)).method.caution() is None
+
+
+@pytest.mark.parametrize("method", ["ncm", "slda", "analytic", "randumb"])
+def test_a_power_is_that_of_the_sizes_of_features(method: str) -> None:
+    x, y = made(60)
+    x[0, :3] = 0.0
+    by_hand = torch.tensor([[math.copysign(abs(value) ** 0.25, value) for value in row] for row in x.tolist()])
+    powered, plain = (Learner(method, backbone="identity", n_classes=N_CLASSES, power=p) for p in (0.25, 1.0))
+    powered.observe(x, y)
+    plain.observe(by_hand, y)
+    torch.testing.assert_close(powered.scores(x), plain.scores(by_hand), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(powered.scores(x), plain.scores(x), rtol=1e-2)

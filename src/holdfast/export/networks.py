@@ -50,6 +50,7 @@ class Network(nn.Module):
         self.backbone = model.backbone
         self.top = make_top(twin)
         self._model = (model,)  # in a tuple: no part of this network, it only prepares inputs
+        self.power = method.power if isinstance(method, SumsMethod) else 1.0
         self.mirrored = isinstance(method, DRRPlus) and method.mirror_scores
         self.by_task = model.seen.predicts_by_task
         self.register_buffer("competing", _competing(model))
@@ -60,6 +61,8 @@ class Network(nn.Module):
         features = self.backbone(prepared)
         if self.mirrored:
             features = features + self.backbone(prepared.flip(-1))
+        if self.power != 1:
+            features = features.sign() * features.abs() ** self.power
         scores: Tensor = self.top(features, self.competing if task is None else self.competing[task])
         return scores
 

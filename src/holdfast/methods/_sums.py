@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch
+from holdfast.core.options import option
 from holdfast.core.state import State
 from holdfast.core.sums import ClassSums
 from holdfast.memory.storage import check_allocation
@@ -37,6 +39,10 @@ class SumsMethod(Method):
     Sums have no order: after the same samples the state has the same bits, whatever their order and batches. So two
     learners that learned apart merge into the one that learned everything, and what was learned can be forgotten.
     There is no loss to go down: `observe` gives 0.
+
+    Args:
+        power: of the sizes of features, before anything else is done with them; signs stay. Below 1 it draws long tails
+            in, as of features behind a ReLU (Tukey's ladder; 0.5 in FeCAM of Goswami et al., NeurIPS 2023).
     """
 
     derived: ClassVar[frozenset[str]] = frozenset({"_solution"})
@@ -44,6 +50,8 @@ class SumsMethod(Method):
     learns_head: ClassVar[bool] = False
     one_loss: ClassVar[bool] = False
     products: ClassVar[bool] = True  # whether Σ x xᵀ is needed
+
+    power: Annotated[float, Field(gt=0, le=1)] = option(1.0, before=1.0)
 
     sums: ClassSums = field(init=False)
     _solution: Any = field(default=None, init=False)  # what scores are worked out with, until the sums change
@@ -72,6 +80,9 @@ class SumsMethod(Method):
         # One number to compare, and NaN is below nothing.
         if not features.abs().max().item() < math.inf:
             raise Diverged("the backbone makes features that are not finite: nothing was learned of this batch")
+        if self.power != 1:
+            # Rounded to float32: what is below may differ with the place of a sample in its batch.
+            features = (features.sign() * features.abs() ** self.power).float().double()
         return self.transformed(features)
 
     def transformed(self, features: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,13 +13,12 @@ from torch import Tensor, nn
 
 from holdfast.build import asked_settings, build_method, build_model, fitting_parts, usable_device
 from holdfast.core.batch import NO_TASK, Batch
-from holdfast.core.checkpoint import CopiedState, write_copy
+from holdfast.core.checkpoint import write_checkpoint
 from holdfast.core.classes import Setting, learns_by_task
 from holdfast.core.inputs import Array, checked_classes, checked_inputs, checked_tasks
-from holdfast.core.model import HeadKind
+from holdfast.core.model import HeadKind, keeping_statistics
 from holdfast.core.optimizers import OptimizerName
 from holdfast.core.state import State, Stateful
-from holdfast.core.transactions import Transactional
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Method, ReplayMethod
 from holdfast.predictor import MOST_EXAMPLES, Predictor, Snapshot
@@ -38,7 +39,7 @@ NOTHING_ASKED: tuple[Any, ...] = (
 )  # of method, backbone, and what only some methods take
 
 
-class Learner(Transactional, Predictor, Stateful):
+class Learner(Predictor, Stateful):
     """Learn a stream batch by batch, in bounded memory.
 
     Args:
@@ -143,7 +144,6 @@ class Learner(Transactional, Predictor, Stateful):
         mean: Tensor | float,
         device: str | torch.device,
     ) -> None:
-        Transactional.__init__(self)
         self.settings = settings
         self.device = usable_device(device)
         self.scale = scale
@@ -155,13 +155,13 @@ class Learner(Transactional, Predictor, Stateful):
         self._backbone = backbone
         self._watchers: list[Callable[[Learner], None]] = []
         self._method: Method | None = None
+        self._held, self._gate = threading.RLock(), threading.RLock()
         if self.input_shape is not None:
             self._method = self._built(self.input_shape)
 
     @property
     def method(self) -> Method:
         """Return the method, with its model; RuntimeError before the first batch, unless a shape was given."""
-        self._is_changing()
         if self._method is None:
             raise RuntimeError("nothing was learned yet: call observe(x, y) first, or give input_shape")
         return self._method
@@ -179,53 +179,47 @@ class Learner(Transactional, Predictor, Stateful):
             y: (n,) classes, whole numbers from 0.
             task: of all samples, or (n,); in every setting but `free`.
 
-        A batch is learned whole or not at all: whatever is raised, KeyboardInterrupt included, leaves every bit as it
-        was. Bad input raises ValueError, and a step that would make weights NaN or infinite raises Diverged. Another
-        thread that observes waits.
+        Bad input raises ValueError and changes nothing.
         """
-        return self.change(lambda: self._observe(*self._checked_batch(x, y, task)))
-
-    def _observe(self, batch: Batch, n_classes: int) -> float:
-        if self.input_dtype is None:
-            self._begin(batch)
-        method = self.method
-        if learns_by_task(self.settings.setting):
-            self._turn_to(batch.task.tolist())
-        batch = batch if self.device.type == "cpu" else batch.to(self.device)
-        seen = method.model.seen
-        if n_classes > seen.n_classes:
-            method.grow(n_classes)
-        seen.add(batch.y, batch.task)
-        loss = method.observe(batch)
-        method.check_finite()
-        method.settle()
-        self.n_observed += 1
-        for watcher in self._watchers:
-            watcher(self)
-        return loss
+        with self._gate:
+            pass
+        with self._held:
+            batch, n_classes = self._checked_batch(x, y, task)
+            if self.input_dtype is None:
+                self._begin(batch)
+            method = self.method
+            if learns_by_task(self.settings.setting):
+                self._turn_to(batch.task.tolist())
+            batch = batch if self.device.type == "cpu" else batch.to(self.device)
+            seen = method.model.seen
+            if n_classes > seen.n_classes:
+                method.grow(n_classes)
+            seen.add(batch.y, batch.task)
+            with keeping_statistics(method.model):
+                loss = method.observe(batch)
+            method.settle()
+            self.n_observed += 1
+            for watcher in self._watchers:
+                watcher(self)
+            return loss
 
     def end_task(self) -> None:
         """Say that the task is over; observing another task says it too."""
         if not learns_by_task(self.settings.setting):
             raise ValueError("in the setting 'free' tasks are not known, so none ends: leave end_task out")
-        self.change(self._end_task)
-
-    def _end_task(self) -> None:
-        if self.running_task is not None:
-            self.method.end_task(self.running_task)
-            self.running_task = None
+        with self._held:
+            if self.running_task is not None:
+                self.method.end_task(self.running_task)
+                self.running_task = None
 
     def announce(self, classes: Sequence[int], task: int | None = None) -> None:
         """Say which classes a task has before its samples come, where that is known."""
-        y, n_classes = checked_classes(list(classes), len(classes), room=self.settings.n_classes)
-        tasks = checked_tasks(task, len(classes), self.settings.setting, learning=True)
-        self.change(lambda: self._announce(y.tolist(), n_classes, int(tasks[0])))
-
-    def _announce(self, classes: list[int], n_classes: int, task: int) -> None:
-        method = self.method
-        if n_classes > method.model.head.n_classes:
-            method.grow(n_classes)
-        method.model.seen.announce(classes, task)
+        with self._held:
+            y, n_classes = checked_classes(list(classes), len(classes), room=self.settings.n_classes)
+            tasks = checked_tasks(task, len(classes), self.settings.setting, learning=True)
+            if n_classes > self.method.model.head.n_classes:
+                self.method.grow(n_classes)
+            self.method.model.seen.announce(y.tolist(), int(tasks[0]))
 
     def merge(self, other: Learner) -> None:
         """Add what another learner of the same settings has learned, for a method whose state is a sum.
@@ -242,15 +236,9 @@ class Learner(Transactional, Predictor, Stateful):
             >>> torch.equal(one.scores(x), both.scores(x))
             True
         """
-        if other is self:
-            raise ValueError("a learner cannot be merged with itself: every sample would count twice")
-        first, second = sorted((self, other), key=id)  # two threads that merge crosswise do not wait for each other
-        with first._held, second._held:
-            self._check_mergeable(other)
-            if other._method is not None:
-                self.change(lambda: self._merge(other))
-
-    def _merge(self, other: Learner) -> None:
+        self._check_mergeable(other)
+        if other._method is None:
+            return
         begins = self._method is None
         method = self._built(tuple(other.input_shape or ())) if self._method is None else self._method
         method.merge(other.method)  # which raises before it changes anything
@@ -275,9 +263,6 @@ class Learner(Transactional, Predictor, Stateful):
             >>> torch.equal(learner.scores(x), without.scores(x))
             True
         """
-        self.change(lambda: self._forget(x, y))
-
-    def _forget(self, x: Array, y: Array) -> None:
         inputs = checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype)
         classes, n_classes = checked_classes(y, len(inputs), room=self.settings.n_classes)
         method = self.method
@@ -288,6 +273,8 @@ class Learner(Transactional, Predictor, Stateful):
         method.model.seen.remove(gone)
 
     def _check_mergeable(self, other: Learner) -> None:
+        if other is self:
+            raise ValueError("a learner cannot be merged with itself: every sample would count twice")
         if other.settings != self.settings:
             raise ValueError("the two learners have other settings: only those of the same settings can be merged")
         if self._method is None or other._method is None:
@@ -346,13 +333,10 @@ class Learner(Transactional, Predictor, Stateful):
 
     def save(self, path: str | Path) -> None:
         """Write everything to one file; at every instant a whole file is at `path`, the one before beside it."""
-        with self._turn(), self._lock:
-            copied = CopiedState(self.state_dict())
-        write_copy(Path(path), copied)
+        write_checkpoint(Path(path), self.state_dict())
 
     def state_dict(self) -> State:
         with self._turn(), self._lock:
-            self._is_changing()
             return {
                 "settings": self.settings.model_dump(mode="json"),
                 **({"is_open": True} if self.is_open else {}),
@@ -367,17 +351,29 @@ class Learner(Transactional, Predictor, Stateful):
             }
 
     def load_state_dict(self, state: State) -> None:
-        """Restore; a state that does not fit raises, and leaves everything as it was."""
-        self.change(lambda: self._restore(state))
+        """Restore; a state that does not fit raises, and leaves all but a backbone of one's own as it was."""
+        with self._held:
+            if stored_settings(state["settings"]) != self.settings:
+                raise ValueError("the saved state is of a learner with other settings: use load_learner")
+            method = restored_method(self.settings, state, self._backbone, self.device)
+            self.scale, self.mean, self.input_shape = state["scale"], state["mean"], state["input_shape"]
+            self.input_dtype = None if state["input_dtype"] is None else getattr(torch, state["input_dtype"])
+            self.n_observed, self.running_task = state["n_observed"], state["running_task"]
+            self._method, self.is_open = method, state.get("is_open") is True
 
-    def _restore(self, state: State) -> None:
-        if stored_settings(state["settings"]) != self.settings:
-            raise ValueError("the saved state is of a learner with other settings: use load_learner")
-        method = restored_method(self.settings, state, self._backbone, self.device)
-        self.scale, self.mean, self.input_shape = state["scale"], state["mean"], state["input_shape"]
-        self.input_dtype = None if state["input_dtype"] is None else getattr(torch, state["input_dtype"])
-        self.n_observed, self.running_task = state["n_observed"], state["running_task"]
-        self._method, self.is_open = method, state.get("is_open") is True
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_held", "_gate")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _held=threading.RLock(), _gate=threading.RLock())
+
+    def _turn(self) -> AbstractContextManager[object]:
+        # A lock is not fair. Who waits to read holds the gate, which a thread passes before it learns again.
+        return nullcontext() if self._held._is_owned() else self._gate  # type: ignore[attr-defined]
+
+    @property
+    def _lock(self) -> AbstractContextManager[object]:
+        return self._held
 
     def _checked_batch(self, x: Array, y: Array, task: int | Array | None) -> tuple[Batch, int]:
         inputs = checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype)
@@ -395,7 +391,7 @@ class Learner(Transactional, Predictor, Stateful):
     def _turn_to(self, tasks: list[int]) -> None:
         """End the running task if the samples are all of another; a mixed batch ends none."""
         if self.running_task is not None and set(tasks) != {self.running_task} and len(set(tasks)) == 1:
-            self._end_task()
+            self.end_task()
         self.running_task = tasks[-1]
 
     def _built(self, input_shape: tuple[int, ...]) -> Method:

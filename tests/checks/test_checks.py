@@ -40,7 +40,7 @@ def test_an_error_shows_the_users_own_lines_only():
     (frame,) = outcomes["it learns a toy stream (free)"].frames
     assert frame.file.endswith("broken.py")
     assert frame.function == "observe"
-    assert frame.code == 'raise KeyError("of the user")'
+    assert frame.text == 'raise KeyError("of the user")'
 
 
 @pytest.mark.parametrize(

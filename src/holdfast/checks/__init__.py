@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.checks._base import Check, Failed, Frame, Outcome, run_checks
+from holdfast.checks._base import Check, Failed, Outcome, run_checks
 from holdfast.checks.backbones import backbone_checks
 from holdfast.checks.memory import retrieval_checks, selection_checks
 from holdfast.checks.methods import method_checks
@@ -23,8 +23,8 @@ from holdfast.checks.probes import probe_checks
 from holdfast.checks.streams import stream_checks
 from holdfast.experiments.probes._base import Probe
 from holdfast.experiments.probing import probe_names
-from holdfast.parts import AROUND, FOLDERS, Unknown, base_of, foreign_class, names
-from holdfast.settings import LearnerSettings, Part, check_setting
+from holdfast.parts import AROUND, FOLDERS, Frame, Unknown, base_of, foreign_class, names
+from holdfast.settings import LearnerSettings, Part
 
 __all__ = ["Check", "Failed", "Frame", "Outcome", "check", "checks_of", "kind_of", "run_checks"]
 
@@ -74,8 +74,6 @@ def checks_of(
         return selection_checks(part, settings)
     if kind == "retrievals":
         return retrieval_checks(part, settings)
-    if settings:
-        check_setting(next(iter(settings)), [], among=f"the options of '{name}'", fields={})
     if kind == "streams":
         return stream_checks(part, data)
     if kind == "backbones":

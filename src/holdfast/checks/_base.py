@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sysconfig
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
 
-PACKAGE = Path(__file__).parents[1]
-# Beside this package, these folders hold code that the user of a check did not write.
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+from holdfast.parts import Frame, foreign_frames
 
 
 class Failed(AssertionError):
@@ -25,19 +21,6 @@ class Check(NamedTuple):
 
     sentence: str
     run: Callable[[Path], object]
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A line of the user's own code on the way to an error."""
-
-    file: str
-    line: int
-    function: str
-    code: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}, in {self.function}: {self.code}"
 
 
 @dataclass(frozen=True)
@@ -83,22 +66,8 @@ def run_checks(checks: Iterable[Check]) -> Iterator[Outcome]:
         except Exception as error:  # whatever the code of a stranger raises is the finding
             said = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
             message = " ".join(said.split())
-            yield Outcome(check.sentence, "failed", time.perf_counter() - started, message, own_frames(error))
+            yield Outcome(
+                check.sentence, "failed", time.perf_counter() - started, message, tuple(foreign_frames(error))
+            )
         else:
             yield Outcome(check.sentence, "passed", time.perf_counter() - started)
-
-
-def own_frames(error: BaseException) -> tuple[Frame, ...]:
-    """Return the lines of a traceback that belong neither to this package nor to an installed one."""
-    found = []
-    for frame in traceback.extract_tb(error.__traceback__):
-        path = Path(frame.filename)
-        if path.is_relative_to(PACKAGE) or any(path.is_relative_to(library) for library in _LIBRARIES):
-            continue
-        found.append(Frame(_short(path), frame.lineno or 0, frame.name, (frame.line or "").strip()))
-    return tuple(found)
-
-
-def _short(path: Path) -> str:
-    """Return a path from the current folder, if it is below."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

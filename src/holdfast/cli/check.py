@@ -51,7 +51,7 @@ def _print(outcome: Outcome) -> None:
     if outcome.outcome == "failed":
         out.print(f"          {outcome.message}")
         for frame in outcome.frames:
-            out.print(f"            {frame.file}:{frame.line}, in {frame.function}\n              {frame.code}")
+            out.print(f"            {frame}\n              {frame.text}")
 
 
 def _parsed_shape(text: str | None) -> tuple[int, ...] | None:

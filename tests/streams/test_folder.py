@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from holdfast import Learner
 from holdfast.data.photos import decode
 from holdfast.data.places import BrokenData, MissingData
 from holdfast.streams.folder import Folder
@@ -40,6 +41,17 @@ def test_every_picture_is_in_one_task_under_the_name_of_its_folder(pictures: Pat
     assert len(found) == 15
     assert set(found) == expected
     assert [len(task.test) for task in stream] == [4, 2]
+
+
+def test_a_learner_with_default_settings_learns_pictures(pictures: Path):
+    """Inputs of up to 255 made its loss NaN."""
+    stream = Folder(path=str(pictures), size=16, test_share=0.4, classes_per_task=3)
+    learner = Learner("er", input_shape=stream.input_shape, scale=stream.scale, mean=stream.mean)
+    seen = learner.method.model.prepare(stream[0].train[:].x)
+    assert seen.abs().max() <= 1
+    for step in range(20):
+        batch = stream[0].batch(step % 3, size=3, seed=0)
+        assert learner.observe(batch.x, batch.y) < 100
 
 
 def test_the_share_for_testing_is_the_same_for_every_seed_and_loses_none_to_a_new_picture(pictures: Path):

@@ -21,7 +21,8 @@ class Folder(Stream):
 
     The folder holds `train` and `test`, each with a folder for each class. Or it holds a folder for each class, and
     `test_share` says which share of each class is for testing. File names decide which pictures these are, whatever
-    the seed. Inputs are (3, size, size) uint8, red first: whole pictures, resized without cropping.
+    the seed. Inputs are (3, size, size) uint8, red first: whole pictures, resized without cropping. A model sees them as
+    numbers from 0 to 1, less the mean colour.
 
     Args:
         path: the folder; below the folder of the data sets, or from the current folder.
@@ -29,6 +30,8 @@ class Folder(Stream):
         classes_per_task: classes in an order that belongs to the seed; the last task may have fewer.
         n_tuning: the first so many tasks are held out for tuning.
     """
+
+    scale = 1 / 255
 
     def __init__(
         self,
@@ -60,6 +63,6 @@ class Folder(Stream):
         self.classes = tuple(pictures.classes)
         self.n_classes = len(pictures.classes)
         self.input_shape = (3, size, size)
-        self.mean = photo_mean()
+        self.mean = photo_mean() * self.scale
         self.n_held_out = n_tuning
         super().__init__(thinned(first(made, n_tasks), samples_per_task, seed=seed))

@@ -21,7 +21,7 @@ class Folder(Stream):
 
     The folder holds `train` and `test`, each with a folder for each class. Or it holds a folder for each class, and
     `test_share` says which share of each class is for testing. File names decide which pictures these are, whatever
-    the seed. Inputs are (3, size, size) uint8, red first: whole pictures, resized without cropping. A model sees them as
+    the seed. Inputs are (3, size, size) uint8, red first: whole pictures, resized without cropping. The model sees
     numbers from 0 to 1, less the mean colour.
 
     Args:

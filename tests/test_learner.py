@@ -318,17 +318,33 @@ def test_a_memory_that_cannot_be_is_refused_before_anything_is_learned(
         learner.observe(X, Y)
 
 
-def test_a_loss_that_is_no_number_leaves_the_weights_and_the_memory_alone():
+def test_a_loss_that_is_no_number_leaves_everything_alone():
     learner = taught(small(momentum=0.9))
     with torch.no_grad():
         learner.method.model.head.weight[0, 0] = torch.nan
-    before = state_of(learner)["method"]
-    with pytest.raises(Diverged, match="lower the learning rate"):
+    with unchanged(learner), pytest.raises(Diverged, match="lower the learning rate"):
         learner.observe(X, Y)
-    after = state_of(learner)["method"]
-    for part in ("model", "optimizer", "selection"):
-        assert_same(after[part], before[part])
-    assert_same(after["memory"]["columns"], before["memory"]["columns"])
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"average": 0.9}], ids=str)
+def test_a_step_that_makes_weights_infinite_is_not_kept(options: dict[str, Any]):
+    learner = taught(small(lr=0.01, **options))
+    group = learner.method.optimizer.param_groups[0]
+    group["lr"] = 3e38
+    with unchanged(learner), pytest.raises(Diverged, match="weights that are NaN or infinite"):
+        learner.observe(inputs(seed=5) * 80, Y)
+
+
+@pytest.mark.parametrize("method", names("methods"))
+def test_no_method_predicts_from_scores_that_are_no_numbers(method: str):
+    learner = taught(Learner(method, backbone=BACKBONE, memory=12))
+    with torch.no_grad():
+        for parameter in learner.method.model.parameters():
+            parameter.fill_(torch.nan)
+    if method == "scr":
+        learner.method._means = None
+    with pytest.raises(Diverged):
+        learner.predict(X)
 
 
 class Overflowing(nn.Module):
@@ -347,7 +363,7 @@ class Overflowing(nn.Module):
 def test_nor_does_it_leave_a_trace_in_batch_statistics(method: str):
     learner = taught(Learner(method, backbone=Overflowing(), memory=12, setting="task"))
     before = learner.scores(X, task=0)
-    with pytest.raises(Diverged):
+    with unchanged(learner), pytest.raises(Diverged):
         learner.observe(with_value(1000.0), Y, task=1)
     assert torch.equal(learner.scores(X, task=0), before)
     assert before.isfinite().any()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,12 +11,15 @@ from torch import Tensor, nn
 
 from holdfast.build import asked_settings, build_method, build_model, fitting_parts, usable_device
 from holdfast.core.batch import NO_TASK, Batch
-from holdfast.core.checkpoint import write_checkpoint
+from holdfast.core.calls import CallJournal
+from holdfast.core.checkpoint import CopiedState, checksum_of, write_copy
 from holdfast.core.classes import Setting, learns_by_task
 from holdfast.core.inputs import Array, checked_classes, checked_inputs, checked_tasks
-from holdfast.core.model import HeadKind, keeping_statistics
+from holdfast.core.journaled import Journaled, journaled
+from holdfast.core.model import HeadKind
 from holdfast.core.optimizers import OptimizerName
 from holdfast.core.state import State, Stateful
+from holdfast.core.transactions import Transactional
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import Method, ReplayMethod
 from holdfast.predictor import MOST_EXAMPLES, Predictor, Snapshot
@@ -39,7 +40,7 @@ NOTHING_ASKED: tuple[Any, ...] = (
 )  # of method, backbone, and what only some methods take
 
 
-class Learner(Predictor, Stateful):
+class Learner(Journaled, Transactional, Predictor, Stateful):
     """Learn a stream batch by batch, in bounded memory.
 
     Args:
@@ -58,6 +59,8 @@ class Learner(Predictor, Stateful):
         selection: who stays in memory; None as the method wants it. retrieval: who is replayed.
         optimizer, lr, momentum: how weights are changed; momentum counts for sgd only.
         seed: of all random numbers.
+        journal: a folder. Whatever is learned is on disk there before it is learned, and is learned again from there
+            after a crash. See `load_learner` for a learner that was saved.
         options: any option of the method (replay_size, …).
 
     Example:
@@ -87,6 +90,7 @@ class Learner(Predictor, Stateful):
         lr: float = 0.1,
         momentum: float = 0.0,
         seed: int = 0,
+        journal: str | Path | CallJournal | None = None,
         **options: Any,
     ) -> None:
         fields: dict[str, Any] = {
@@ -109,6 +113,8 @@ class Learner(Predictor, Stateful):
         # True: the first batch decides about the method and the backbone.
         self.is_open = (method, backbone, head, selection, optimizer, lr, momentum, options) == NOTHING_ASKED
         self._set_up(asked_settings(method or "er", fields, options), own, input_shape, scale, mean, device)
+        if journal is not None:
+            self.journal_into(journal)
 
     @classmethod
     def from_settings(
@@ -144,6 +150,7 @@ class Learner(Predictor, Stateful):
         mean: Tensor | float,
         device: str | torch.device,
     ) -> None:
+        Transactional.__init__(self)
         self.settings = settings
         self.device = usable_device(device)
         self.scale = scale
@@ -155,13 +162,13 @@ class Learner(Predictor, Stateful):
         self._backbone = backbone
         self._watchers: list[Callable[[Learner], None]] = []
         self._method: Method | None = None
-        self._held, self._gate = threading.RLock(), threading.RLock()
         if self.input_shape is not None:
             self._method = self._built(self.input_shape)
 
     @property
     def method(self) -> Method:
         """Return the method, with its model; RuntimeError before the first batch, unless a shape was given."""
+        self._is_changing()
         if self._method is None:
             raise RuntimeError("nothing was learned yet: call observe(x, y) first, or give input_shape")
         return self._method
@@ -171,6 +178,7 @@ class Learner(Predictor, Stateful):
         """Return what is remembered; None for a method without a memory."""
         return self.method.memory if isinstance(self.method, ReplayMethod) else None
 
+    @journaled
     def observe(self, x: Array, y: Array, task: int | Array | None = None) -> float:
         """Learn n samples once; return their loss.
 
@@ -179,47 +187,55 @@ class Learner(Predictor, Stateful):
             y: (n,) classes, whole numbers from 0.
             task: of all samples, or (n,); in every setting but `free`.
 
-        Bad input raises ValueError and changes nothing.
+        A batch is learned whole or not at all: whatever is raised, KeyboardInterrupt included, leaves every bit as it
+        was. Bad input raises ValueError, and a step that would make weights NaN or infinite raises Diverged. Another
+        thread that observes waits.
         """
-        with self._gate:
-            pass
-        with self._held:
-            batch, n_classes = self._checked_batch(x, y, task)
-            if self.input_dtype is None:
-                self._begin(batch)
-            method = self.method
-            if learns_by_task(self.settings.setting):
-                self._turn_to(batch.task.tolist())
-            batch = batch if self.device.type == "cpu" else batch.to(self.device)
-            seen = method.model.seen
-            if n_classes > seen.n_classes:
-                method.grow(n_classes)
-            seen.add(batch.y, batch.task)
-            with keeping_statistics(method.model):
-                loss = method.observe(batch)
-            method.settle()
-            self.n_observed += 1
-            for watcher in self._watchers:
-                watcher(self)
-            return loss
+        return self.change(lambda: self._observe(*self._checked_batch(x, y, task)))
 
+    def _observe(self, batch: Batch, n_classes: int) -> float:
+        if self.input_dtype is None:
+            self._begin(batch)
+        method = self.method
+        if learns_by_task(self.settings.setting):
+            self._turn_to(batch.task.tolist())
+        batch = batch if self.device.type == "cpu" else batch.to(self.device)
+        seen = method.model.seen
+        if n_classes > seen.n_classes:
+            method.grow(n_classes)
+        seen.add(batch.y, batch.task)
+        loss = method.observe(batch)
+        method.check_finite()
+        method.settle()
+        self.n_observed += 1
+        for watcher in self._watchers:
+            watcher(self)
+        return loss
+
+    @journaled
     def end_task(self) -> None:
         """Say that the task is over; observing another task says it too."""
         if not learns_by_task(self.settings.setting):
             raise ValueError("in the setting 'free' tasks are not known, so none ends: leave end_task out")
-        with self._held:
-            if self.running_task is not None:
-                self.method.end_task(self.running_task)
-                self.running_task = None
+        self.change(self._end_task)
 
+    def _end_task(self) -> None:
+        if self.running_task is not None:
+            self.method.end_task(self.running_task)
+            self.running_task = None
+
+    @journaled
     def announce(self, classes: Sequence[int], task: int | None = None) -> None:
         """Say which classes a task has before its samples come, where that is known."""
-        with self._held:
-            y, n_classes = checked_classes(list(classes), len(classes), room=self.settings.n_classes)
-            tasks = checked_tasks(task, len(classes), self.settings.setting, learning=True)
-            if n_classes > self.method.model.head.n_classes:
-                self.method.grow(n_classes)
-            self.method.model.seen.announce(y.tolist(), int(tasks[0]))
+        y, n_classes = checked_classes(list(classes), len(classes), room=self.settings.n_classes)
+        tasks = checked_tasks(task, len(classes), self.settings.setting, learning=True)
+        self.change(lambda: self._announce(y.tolist(), n_classes, int(tasks[0])))
+
+    def _announce(self, classes: list[int], n_classes: int, task: int) -> None:
+        method = self.method
+        if n_classes > method.model.head.n_classes:
+            method.grow(n_classes)
+        method.model.seen.announce(classes, task)
 
     def merge(self, other: Learner) -> None:
         """Add what another learner of the same settings has learned, for a method whose state is a sum.
@@ -236,9 +252,17 @@ class Learner(Predictor, Stateful):
             >>> torch.equal(one.scores(x), both.scores(x))
             True
         """
-        self._check_mergeable(other)
-        if other._method is None:
-            return
+        if self.opened_journal is not None:
+            raise ValueError("a merge cannot stand in a journal: close_journal, merge, save, and journal_into another")
+        if other is self:
+            raise ValueError("a learner cannot be merged with itself: every sample would count twice")
+        first, second = sorted((self, other), key=id)  # two threads that merge crosswise do not wait for each other
+        with first._held, second._held:
+            self._check_mergeable(other)
+            if other._method is not None:
+                self.change(lambda: self._merge(other))
+
+    def _merge(self, other: Learner) -> None:
         begins = self._method is None
         method = self._built(tuple(other.input_shape or ())) if self._method is None else self._method
         method.merge(other.method)  # which raises before it changes anything
@@ -248,6 +272,7 @@ class Learner(Predictor, Stateful):
         method.model.seen.join(other.method.model.seen)
         self.n_observed += other.n_observed
 
+    @journaled
     def forget(self, x: Array, y: Array) -> None:
         """Take samples back that were learned, for a method whose state is a sum: as if they had never come.
 
@@ -263,6 +288,9 @@ class Learner(Predictor, Stateful):
             >>> torch.equal(learner.scores(x), without.scores(x))
             True
         """
+        self.change(lambda: self._forget(x, y))
+
+    def _forget(self, x: Array, y: Array) -> None:
         inputs = checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype)
         classes, n_classes = checked_classes(y, len(inputs), room=self.settings.n_classes)
         method = self.method
@@ -273,8 +301,6 @@ class Learner(Predictor, Stateful):
         method.model.seen.remove(gone)
 
     def _check_mergeable(self, other: Learner) -> None:
-        if other is self:
-            raise ValueError("a learner cannot be merged with itself: every sample would count twice")
         if other.settings != self.settings:
             raise ValueError("the two learners have other settings: only those of the same settings can be merged")
         if self._method is None or other._method is None:
@@ -332,11 +358,41 @@ class Learner(Predictor, Stateful):
         self._watchers.append(watcher)
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one file; at every instant a whole file is at `path`, the one before beside it."""
-        write_checkpoint(Path(path), self.state_dict())
+        """Write everything to one file; at every instant a whole file is at `path`, the one before beside it.
+
+        A journal forgets what the file saved before this one holds, so save one learner to one path.
+        """
+        with self.journal_at_rest() as mark, self._turn(), self._lock:
+            copied = CopiedState({**self.state_dict(), **mark})
+        write_copy(Path(path), copied)
+        self.journal_forgets(mark)
+
+    def journal_into(self, journal: str | Path | CallJournal, *, after: int = 0) -> int:
+        """Learn again what a journal holds, and write all that is learned later into it first.
+
+        Args:
+            journal: a folder, or a `CallJournal` with a bound of its own.
+            after: the number of the last record that this learner holds; `load_learner` knows it.
+
+        Returns the number of calls that were made again. `close_journal` lets go of the folder.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     learner = Learner("er", n_classes=2, journal=folder)
+            ...     loss = learner.observe([[0.0, 1.0], [1.0, 0.0]], [0, 1])
+            ...     learner.close_journal()  # or a crash
+            ...     again = Learner("er", n_classes=2)
+            ...     n_calls = again.journal_into(folder)
+            ...     again.close_journal()
+            >>> n_calls, again.n_observed
+            (1, 1)
+        """
+        return self.open_journal(journal, {"began as": checksum_of(self.state_dict())}, after=after)
 
     def state_dict(self) -> State:
         with self._turn(), self._lock:
+            self._is_changing()
             return {
                 "settings": self.settings.model_dump(mode="json"),
                 **({"is_open": True} if self.is_open else {}),
@@ -351,29 +407,17 @@ class Learner(Predictor, Stateful):
             }
 
     def load_state_dict(self, state: State) -> None:
-        """Restore; a state that does not fit raises, and leaves all but a backbone of one's own as it was."""
-        with self._held:
-            if stored_settings(state["settings"]) != self.settings:
-                raise ValueError("the saved state is of a learner with other settings: use load_learner")
-            method = restored_method(self.settings, state, self._backbone, self.device)
-            self.scale, self.mean, self.input_shape = state["scale"], state["mean"], state["input_shape"]
-            self.input_dtype = None if state["input_dtype"] is None else getattr(torch, state["input_dtype"])
-            self.n_observed, self.running_task = state["n_observed"], state["running_task"]
-            self._method, self.is_open = method, state.get("is_open") is True
+        """Restore; a state that does not fit raises, and leaves everything as it was."""
+        self.change(lambda: self._restore(state))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_held", "_gate")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _held=threading.RLock(), _gate=threading.RLock())
-
-    def _turn(self) -> AbstractContextManager[object]:
-        # A lock is not fair. Who waits to read holds the gate, which a thread passes before it learns again.
-        return nullcontext() if self._held._is_owned() else self._gate  # type: ignore[attr-defined]
-
-    @property
-    def _lock(self) -> AbstractContextManager[object]:
-        return self._held
+    def _restore(self, state: State) -> None:
+        if stored_settings(state["settings"]) != self.settings:
+            raise ValueError("the saved state is of a learner with other settings: use load_learner")
+        method = restored_method(self.settings, state, self._backbone, self.device)
+        self.scale, self.mean, self.input_shape = state["scale"], state["mean"], state["input_shape"]
+        self.input_dtype = None if state["input_dtype"] is None else getattr(torch, state["input_dtype"])
+        self.n_observed, self.running_task = state["n_observed"], state["running_task"]
+        self._method, self.is_open = method, state.get("is_open") is True
 
     def _checked_batch(self, x: Array, y: Array, task: int | Array | None) -> tuple[Batch, int]:
         inputs = checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype)
@@ -391,7 +435,7 @@ class Learner(Predictor, Stateful):
     def _turn_to(self, tasks: list[int]) -> None:
         """End the running task if the samples are all of another; a mixed batch ends none."""
         if self.running_task is not None and set(tasks) != {self.running_task} and len(set(tasks)) == 1:
-            self.end_task()
+            self._end_task()
         self.running_task = tasks[-1]
 
     def _built(self, input_shape: tuple[int, ...]) -> Method:

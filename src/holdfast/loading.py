@@ -8,14 +8,22 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
+from holdfast.core.calls import CallJournal
 from holdfast.core.checkpoint import CHECKPOINT, CorruptCheckpoint, read_checkpoint
+from holdfast.core.journaled import MARK
 from holdfast.core.options import readable
+from holdfast.core.state import State
 from holdfast.learner import Learner
 from holdfast.saved import stored_settings
 
 
 def load_learner(
-    path: str | Path, *, backbone: nn.Module | None = None, device: str | torch.device = "cpu", trust_code: bool = False
+    path: str | Path,
+    *,
+    backbone: nn.Module | None = None,
+    device: str | torch.device = "cpu",
+    trust_code: bool = False,
+    journal: str | Path | CallJournal | None = None,
 ) -> Learner:
     """Load the learner saved at `path`; if that file is damaged, the one saved before it, with a warning.
 
@@ -24,6 +32,7 @@ def load_learner(
         backbone: the module that the learner was built with, if it was one of your own.
         trust_code: also import classes of other packages that the file names ('package.module:Class'). Only for
             files that you made: importing runs code.
+        journal: of the learner that was saved. What it learned after it was saved is learned again.
 
     A file may come from a stranger. It is checked before anything of a size that it states is allocated. A file that
     is not the state of a learner raises CorruptCheckpoint or another ValueError.
@@ -59,7 +68,17 @@ def load_learner(
         learner.load_state_dict(state)
     except Exception as error:  # whatever a file made to do harm leads to
         raise _not_a_learner(path, error) from error
+    if journal is not None:
+        learner.journal_into(journal, after=_number_of(state, path))
     return learner
+
+
+def _number_of(state: State, path: Path) -> int:
+    """Return the number of the last record of its journal that a saved learner holds; 0 if it had none."""
+    number = state.get(MARK, 0)
+    if type(number) is not int or number < 0:
+        raise CorruptCheckpoint(f"{path} does not say which record of its journal is the last that it holds")
+    return number
 
 
 def _not_a_learner(path: Path, error: Exception) -> CorruptCheckpoint:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from holdfast.core.inputs import Array, checked_inputs, checked_tasks
 from holdfast.export.files import export_method
-from holdfast.methods._base import Method
+from holdfast.methods._base import Diverged, Method
 from holdfast.settings import LearnerSettings
 
 LEAST_EXAMPLES, MOST_EXAMPLES = 8, 64  # inputs that an exported file is compared on
@@ -74,10 +74,13 @@ class Predictor:
                     raise ValueError(f"task {number} was never observed: predict for a task that was")
             size = method.model.part_size(inputs)
             with method.settled():
-                if len(inputs) <= size:
-                    return method.scores(inputs.to(self.device), tasks.to(self.device))
                 parts = zip(torch.split(inputs, size), torch.split(tasks, size), strict=True)
-                return torch.cat([method.scores(x.to(self.device), task.to(self.device)) for x, task in parts])
+                of_parts = [method.scores(x.to(self.device), task.to(self.device)) for x, task in parts]
+        scores = of_parts[0] if len(of_parts) == 1 else torch.cat(of_parts)
+        if scores.isnan().any():
+            row = int(scores.isnan().any(dim=1).nonzero()[0])
+            raise Diverged(f"the scores of sample {row} are NaN, so it has no class: go back to a saved learner")
+        return scores
 
     def features(self, x: Array) -> Tensor:
         """(n, n_features) Return what the backbone makes of inputs, as when predicting."""

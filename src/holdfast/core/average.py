@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -16,6 +16,8 @@ from holdfast.core.state import Count, Stateful, check_tensor
 
 class StoredWeights(Stateful):
     """The weights and batch statistics that a model had, for it to have again for a while."""
+
+    replaced: ClassVar[frozenset[str]] = frozenset({"tensors"})
 
     tensors: list[Tensor]
 
@@ -48,9 +50,9 @@ class StoredWeights(Stateful):
         weights = _weights(model)
         self._fit(weights)
         kept = [tensor.data for tensor in weights]
-        for tensor, stored in zip(weights, self.tensors, strict=True):
-            tensor.data = stored
         try:
+            for tensor, stored in zip(weights, self.tensors, strict=True):
+                tensor.data = stored
             yield
         finally:
             for tensor, own in zip(weights, kept, strict=True):
@@ -58,11 +60,7 @@ class StoredWeights(Stateful):
 
     def _fit(self, now: list[Tensor]) -> None:
         """Follow the weights in shape, layout and device: rows that the head has grown enter as they are."""
-        for i, (stored, tensor) in enumerate(zip(self.tensors, now, strict=True)):
-            if stored.shape != tensor.shape:
-                self.tensors[i] = torch.cat([stored.to(tensor.device), tensor.detach()[len(stored) :]])
-            elif (stored.stride(), stored.device) != (tensor.stride(), tensor.device):  # read from a file
-                self.tensors[i] = torch.empty_like(tensor).copy_(stored).detach()
+        self.tensors = [_fitting(stored, tensor) for stored, tensor in zip(self.tensors, now, strict=True)]
 
 
 class WeightAverage(StoredWeights):
@@ -90,7 +88,7 @@ class WeightAverage(StoredWeights):
         self._fit(now)
         self.n_updates += 1
         decay = min(self.decay, self.n_updates / (self.n_updates + 9))
-        torch._foreach_lerp_(self.tensors, now, 1 - decay)
+        self.tensors = list(torch._foreach_lerp(self.tensors, now, 1 - decay))
 
     def halfway(self, model: Model) -> StoredWeights:
         """Return the mean of these weights and those that the model has; batch statistics are the model's own."""
@@ -100,6 +98,14 @@ class WeightAverage(StoredWeights):
             n = len(list(model.parameters()))
             between.tensors = [*torch._foreach_lerp(self.tensors[:n], now[:n], 0.5), *now[n:]]
         return between
+
+
+def _fitting(stored: Tensor, now: Tensor) -> Tensor:
+    if stored.shape != now.shape:
+        return torch.cat([stored.to(now.device), now.detach()[len(stored) :]])
+    if (stored.stride(), stored.device) != (now.stride(), now.device):  # read from a file
+        return torch.empty_like(now).copy_(stored).detach()
+    return stored
 
 
 def _weights(model: Model) -> list[Tensor]:

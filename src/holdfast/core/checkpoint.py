@@ -60,8 +60,20 @@ def write_checkpoint(path: Path, state: State) -> None:
     A full disk, or any other OSError, leaves what was there. Several threads or processes may write to one path: the
     last to end stays.
     """
-    tensors: dict[str, Tensor] = {}
-    tree = json.dumps(_encoded(state, tensors))
+    write_copy(path, CopiedState(state))
+
+
+class CopiedState:
+    """A copy of a state, ready to be written while the object that it is of goes on changing."""
+
+    def __init__(self, state: State) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.tree = json.dumps(_encoded(state, self.tensors))
+
+
+def write_copy(path: Path, copied: CopiedState) -> None:
+    """Save a copied state as `write_checkpoint` does."""
+    tree, tensors = copied.tree, copied.tensors
     metadata = {"format": FORMAT, "state": tree, "sha256": _checksum(tree, tensors)}
     with replacing(path, previous=previous_checkpoint(path)) as file:
         write_tensors(file, tensors, metadata)

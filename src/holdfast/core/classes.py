@@ -62,6 +62,8 @@ class SeenClasses(Stateful):
 
     derived: ClassVar[frozenset[str]] = frozenset({"complete", "n_tasks_learned", "_all", "_own", "_table", "_recent"})
 
+    replaced: ClassVar[frozenset[str]] = frozenset({"pairs", "learned", "_all", "_own", "_table"})
+
     _recent: frozenset[int]  # some of the pairs learned
 
     def __init__(self, setting: Setting, n_classes: int) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from holdfast.core.calls import Call, CallJournal
+from holdfast.core.undo import Undo
 
+MARK = "journaled"  # in a checkpoint: the number of the last record that it holds
 BEGIN = "begin"  # the first record of a journal; it says what the object was made of
 
 P = ParamSpec("P")
@@ -60,8 +63,12 @@ class OpenedJournal:
 
     def saved(self, number: int) -> None:
         """Forget what the checkpoint before the last one holds: the last one may be damaged."""
-        self.journal.forget(self.held)
-        self.held = number
+        with self.lock:
+            self.journal.forget(self.held)
+            self.held = max(self.held, number)
+
+    def keep_for_undo(self, undo: Undo) -> None:
+        """Write nothing down: what is in a journal stays there when a change is undone, and is refused."""
 
 
 class Journaled:
@@ -107,6 +114,25 @@ class Journaled:
         self.opened_journal = OpenedJournal(calls, after)
         return made
 
+    @contextmanager
+    def journal_at_rest(self) -> Iterator[dict[str, int]]:
+        """Context manager: no call is made inside. It gives what a checkpoint made inside has to say of the journal."""
+        if self.opened_journal is None:
+            yield {}
+            return
+        with self.opened_journal.lock:
+            yield {MARK: self.opened_journal.journal.last}
+
+    def journal_forgets(self, mark: Mapping[str, int]) -> None:
+        """Forget what the checkpoint before the one with this mark holds. The one with the mark is on disk."""
+        if self.opened_journal is not None and MARK in mark:
+            self.opened_journal.saved(mark[MARK])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has: it is in no journal."""
+        state = super().__getstate__()
+        return {name: value for name, value in dict(state or {}).items() if name != "opened_journal"}  # type: ignore[call-overload]
+
     def close_journal(self) -> None:
         """Let go of the journal: later calls are in none. Without a journal nothing is done."""
         if self.opened_journal is not None:
@@ -118,5 +144,6 @@ def _check_begin(journal: CallJournal, made_of: Mapping[str, Any]) -> None:
     first = next(journal.calls(), None)
     if first is not None and first.number == 1 and first.args != (dict(made_of),):
         raise ValueError(
-            f"the journal {journal.journal.folder} is of a learner with other settings: give each learner its own"
+            f"the journal {journal.journal.folder} is of a learner with other settings, or of another "
+            "version of it: give each learner its own"
         )

@@ -217,18 +217,6 @@ class Model(nn.Module):
 
 
 @contextmanager
-def keeping_statistics(model: Model) -> Iterator[None]:
-    """Inside, an error leaves the batch statistics as they were: a pass changes them before its loss is known."""
-    kept = [(buffer, buffer.clone()) for buffer in model.backbone.buffers()]
-    try:
-        yield
-    except Exception:
-        for buffer, before in kept:
-            buffer.copy_(before)
-        raise
-
-
-@contextmanager
 def predicting(model: nn.Module) -> Iterator[None]:
     """Context manager: inside, the model neither keeps gradients nor changes its batch statistics.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, get_type_hints
@@ -18,6 +19,7 @@ from pydantic.errors import PydanticUserError
 from torch import Tensor, nn
 
 from holdfast.core.options import OPTION_CONFIG
+from holdfast.core.undo import ATOMIC, Undo
 
 Plain = None | bool | int | float | str
 State = dict[str, Any]  # a tree of dicts, lists and tuples whose leaves are Plain or tensors
@@ -36,7 +38,7 @@ class Stateful:
     from the rest is named in `derived` and left out; fields of a dataclass among it begin anew. An option of a
     dataclass that was not there yet when the state was saved stays as the object was built with it.
 
-    A value that is replaced has to be of the type that the class declares for the attribute, if it declares one.
+    A value that is restored has to be of the type that the class declares for the attribute, if it declares one.
 
     Example:
         >>> class Counter(Stateful):
@@ -50,6 +52,18 @@ class Stateful:
     """
 
     derived: ClassVar[frozenset[str]] = frozenset()
+    # Attributes whose values are replaced and never written over, or that write down in `Undo` what they write over.
+    replaced: ClassVar[frozenset[str]] = frozenset()
+
+    def keep_for_undo(self, undo: Undo) -> None:
+        """Write down, before a transaction, what it may change; fields that are derived begin anew if it fails."""
+        anew = {f for f in self.derived if f not in self.replaced} & set(_first_values(self)) if self.derived else ()
+        if anew:
+            undo.afterwards(lambda: _begin_anew(self, anew))
+        undo.attributes(self)
+        for name, value in vars(self).items():
+            if type(value) not in ATOMIC and name not in self.replaced and name not in anew:
+                undo.keep(value)
 
     def state_dict(self) -> State:
         owner = type(self).__name__
@@ -90,6 +104,12 @@ def _first_values(stateful: Stateful) -> dict[str, Any]:
         return {}
     derived = [f for f in fields(stateful) if f.name in stateful.derived]
     return {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in derived}
+
+
+def _begin_anew(stateful: Stateful, names: Iterable[str]) -> None:
+    first = _first_values(stateful)
+    for name in names:
+        object.__setattr__(stateful, name, first[name])
 
 
 def _saved(value: Any, path: str) -> Any:
@@ -169,6 +189,17 @@ def is_finite(tensor: Tensor) -> bool:
         return True
     low, high = (extreme.item() for extreme in tensor.aminmax())
     return -math.inf < low and high < math.inf  # NaN is neither
+
+
+@torch.no_grad()
+def are_finite(tensors: list[Tensor]) -> bool:
+    """Return True if no number in these tensors is NaN or infinite; several times faster than to ask for each."""
+    floats = [tensor for tensor in tensors if tensor.is_floating_point() and tensor.numel()]
+    if not floats:
+        return True
+    # A sum is NaN or infinite if a part is; the sum of large numbers may be infinite by itself.
+    total = sum([tensor.sum().item() for tensor in floats])
+    return math.isfinite(total) or all(map(is_finite, floats))
 
 
 def _check_declared(owner: type, name: str, saved: Any, path: str) -> None:

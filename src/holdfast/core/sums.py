@@ -37,7 +37,7 @@ class ClassSums(Stateful):
     """
 
     derived: ClassVar[frozenset[str]] = frozenset({"waiting", "n_waiting", "largest"})
-    journalled: ClassVar[frozenset[str]] = frozenset(
+    replaced: ClassVar[frozenset[str]] = frozenset(
         {"counts", "n_by_window", "sums_by_window", "coarse_by_window", "cross_by_window", "waiting"}
     )
 

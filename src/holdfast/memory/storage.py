@@ -14,6 +14,7 @@ from torch import Tensor
 
 from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.state import Count, State, Stateful, check_tensor, is_finite
+from holdfast.core.undo import NO_UNDO, Undo
 
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _EXTRA = "extra."  # how columns of extras are told from x, y and task
@@ -57,7 +58,7 @@ class Memory(Stateful):
         ([2, 1, 2], 2)
     """
 
-    derived: ClassVar[frozenset[str]] = frozenset({"_capacity"})
+    derived: ClassVar[frozenset[str]] = frozenset({"_capacity", "undo", "_n_before"})
 
     max_samples: Annotated[int, Field(ge=1, lt=2**63)] | None
     max_bytes: Annotated[int, Field(ge=1, lt=2**63)] | None
@@ -80,6 +81,15 @@ class Memory(Stateful):
         self.beside = 0  # bytes kept elsewhere for each slot
         self.rearranged = 0  # incremented when memory itself evicts samples or moves slots
         self.rewritten = 0  # incremented when an extra column is overwritten in place
+        self.undo: Undo = NO_UNDO  # takes in what a transaction writes over
+        self._n_before = 0  # slots filled when the transaction began
+
+    def keep_for_undo(self, undo: Undo) -> None:
+        """Write down all but the samples, each of which is written down just before it is written over."""
+        undo.attributes(self)
+        undo.entries(self.columns)
+        undo.keep(self.rng)
+        self.undo, self._n_before = undo, self.filled
 
     def __len__(self) -> int:
         return self.filled
@@ -157,6 +167,7 @@ class Memory(Stateful):
         if slots.stop > self.capacity:
             raise ValueError(f"{len(batch)} samples for {self.capacity - self.filled} free slots: write over some")
         self._reserve(slots.stop)
+        self._keep_rows(range(slots.start, min(slots.stop, self._n_before)))
         for name, column in _columns(batch).items():
             self.columns[name][slots.start : slots.stop] = column
         self.filled = slots.stop
@@ -167,11 +178,13 @@ class Memory(Stateful):
         if len(slots) != len(batch) or (len(slots) and not 0 <= min(slots) <= max(slots) < self.filled):
             raise ValueError(f"slots {list(slots)} for {len(batch)} samples: give one filled slot a sample")
         index = torch.tensor(slots, dtype=torch.int64, device=self.device)
+        self._keep_rows(index)
         for name, column in _columns(batch).items():
             self.columns[name].index_copy_(0, index, column)
 
     def rewrite_extra(self, name: str, slots: Tensor, values: Tensor) -> None:
         """Put `values` (k, …) beside the samples in `slots` (k,) in the place of what stood there."""
+        self.undo.rows(self.columns[_EXTRA + name], slots)
         self.columns[_EXTRA + name][slots] = values
         self.rewritten += 1
 
@@ -180,6 +193,7 @@ class Memory(Stateful):
         if not 0 <= slot < self.filled:
             raise ValueError(f"no sample in slot {slot}: {self.filled} are filled")
         last = self.filled - 1
+        self._keep_rows([slot])
         for column in self.columns.values():
             column[slot] = column[last]
         self.filled = last
@@ -195,6 +209,7 @@ class Memory(Stateful):
             if slot != self.filled:
                 source[slot] = last
         to, origin = (torch.tensor(list(of), dtype=torch.int64, device=self.device) for of in (source, source.values()))
+        self._keep_rows(to)
         for column in self.columns.values():
             column.index_copy_(0, to, column.index_select(0, origin))
 
@@ -278,6 +293,13 @@ class Memory(Stateful):
     def extras(self) -> frozenset[str]:
         """The names of what stands beside each sample."""
         return frozenset(name.removeprefix(_EXTRA) for name in self.columns if name.startswith(_EXTRA))
+
+    def _keep_rows(self, slots: Sequence[int] | Tensor) -> None:
+        """Write down the samples in `slots`, which are about to be written over."""
+        if len(slots) and self.undo.is_open:
+            index = slots if isinstance(slots, Tensor) else torch.tensor(slots, dtype=torch.int64, device=self.device)
+            for column in self.columns.values():
+                self.undo.rows(column, index)
 
     def _allocate(self, columns: dict[str, Tensor]) -> None:
         self._capacity = self._capacity_with(columns)

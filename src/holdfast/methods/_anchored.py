@@ -33,6 +33,8 @@ class AnchoredMethod(Method):
 
     places: ClassVar[frozenset[str]] = frozenset({"anchor"})  # lists that say where weights were
 
+    replaced: ClassVar[frozenset[str]] = frozenset({"anchor", "importance"})
+
     strength: Annotated[float, Field(ge=0)]
     consolidate_every: Annotated[int, Field(ge=1)] | None = None
 
@@ -89,6 +91,9 @@ class AnchoredMethod(Method):
                     parameter.grad = total
         self.optimizer.step()
         return value, gradient
+
+    def learned_tensors(self) -> list[Tensor]:
+        return [*super().learned_tensors(), *(tensor for kept in self._lists().values() for tensor in kept)]
 
     def weights(self) -> list[Tensor]:
         """θ, as it is and as it will be: no copy."""

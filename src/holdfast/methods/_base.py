@@ -16,8 +16,9 @@ from holdfast.core.average import WeightAverage
 from holdfast.core.batch import FEATURE, NO_TASK, Batch
 from holdfast.core.gradients import assign_gradient, flat_gradient
 from holdfast.core.model import HeadKind, Model, predicting
-from holdfast.core.optimizers import Optimizer, check_groups, check_moments, grow_optimizer, parameters_of
-from holdfast.core.state import Plain, State, Stateful
+from holdfast.core.optimizers import SGD, Optimizer, check_groups, check_moments, grow_optimizer, parameters_of
+from holdfast.core.state import Plain, State, Stateful, are_finite
+from holdfast.core.undo import Undo
 from holdfast.memory.retrieval._base import Retrieval
 from holdfast.memory.selection._base import Selection
 from holdfast.memory.storage import Memory
@@ -63,6 +64,7 @@ class Method(Stateful):
     one_loss: ClassVar[bool] = True  # each step goes down one loss of new and replayed samples
     by_batch: ClassVar[bool] = True  # learns and remembers the samples of a batch together, beside replayed ones
 
+    writes_weights: ClassVar[bool] = False  # in place, outside of the optimiser's steps
     reads: ClassVar[frozenset[str]] = frozenset()  # attributes, beside model and options, that `scores` reads
 
     model: Model
@@ -72,7 +74,15 @@ class Method(Stateful):
     average: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.optimizer, SGD):
+            ours = type(self).__module__.startswith(__package__)
+            known = type(self.model.backbone).__module__.startswith("holdfast.backbones.")
+            self.optimizer.swaps = ours and known and not self.writes_weights
         self.weight_average = None if self.average is None else WeightAverage(self.average)
+
+    def keep_for_undo(self, undo: Undo) -> None:
+        undo.keep(self.optimizer)  # before the model: an optimiser may look after the weights by itself
+        super().keep_for_undo(undo)
 
     @classmethod
     def check_state(cls, state: State, model: Model) -> None:
@@ -149,6 +159,21 @@ class Method(Stateful):
                 return None
         return None
 
+    def check_finite(self) -> None:
+        """Raise Diverged if a weight, or what is kept beside it, became NaN or infinite."""
+        if not are_finite(self.learned_tensors()):
+            raise Diverged(
+                "a step made weights that are NaN or infinite: nothing of the batch was learned; lower the learning "
+                "rate, or look at the batch"
+            )
+
+    def learned_tensors(self) -> list[Tensor]:
+        """Return the tensors that a batch may ruin: weights, statistics and moments."""
+        found = [*self.parameters(), *self.model.backbone.buffers()]
+        for kept in self.optimizer.state.values():
+            found += [value for value in kept.values() if isinstance(value, Tensor)]
+        return found
+
     def caution(self) -> str | None:
         """One sentence where the method means little in the model's setting; the header of a run shows it."""
         return None
@@ -179,7 +204,10 @@ class Method(Stateful):
     def gradient(self, loss: Tensor) -> Tensor:
         """(n,) the gradient of `loss` in everything that is learned, to be combined with others and followed."""
         finite(loss)
-        return flat_gradient(loss, self._not_frozen())
+        gradient = flat_gradient(loss, self._not_frozen())
+        if not are_finite([gradient]):
+            raise Diverged("the gradient has numbers that are NaN or infinite: nothing of the batch was learned")
+        return gradient
 
     def follow(self, gradient: Tensor) -> None:
         """Go one step down a `gradient` (n,)."""
@@ -259,6 +287,8 @@ class ReplayMethod(Method):
     def remember(self, batch: Batch) -> None:
         """Let the selection take what it wants of `batch`, with whatever extra the method put beside it."""
         batch = self.selection.with_extras(batch, self.model)
+        if not are_finite(list(batch.extra.values())):
+            raise Diverged("features of the batch are NaN or infinite: nothing of it was learned or stored")
         self.memory.fit(batch, beside=self.selection.bytes_beside(batch))
         self.selection.update(self.memory, batch, self.model)
 

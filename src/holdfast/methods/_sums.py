@@ -15,6 +15,7 @@ from holdfast.core.batch import Batch
 from holdfast.core.options import option
 from holdfast.core.state import State
 from holdfast.core.sums import ClassSums
+from holdfast.core.undo import Undo
 from holdfast.memory.storage import check_allocation
 from holdfast.methods._base import Diverged, Method
 
@@ -46,6 +47,7 @@ class SumsMethod(Method):
     """
 
     derived: ClassVar[frozenset[str]] = frozenset({"_solution"})
+    replaced: ClassVar[frozenset[str]] = frozenset({"_solution", "_matrix", "_drawn"})
     reads: ClassVar[frozenset[str]] = frozenset({"sums", "_solution"})
     learns_head: ClassVar[bool] = False
     one_loss: ClassVar[bool] = False
@@ -119,9 +121,17 @@ class SumsMethod(Method):
         scores = scores.masked_fill(self.sums.counts == 0, LEAST).to(self.model.head.weight)
         return self.model.masked(scores, task)
 
+    def keep_for_undo(self, undo: Undo) -> None:
+        super().keep_for_undo(undo)
+        if self._solution is not None and not isinstance(self._solution, Fixed):
+            undo.attributes(self._solution)
+
     def prepare_to_predict(self) -> None:
         if self.sums.n_samples:
             self.work_out()
+
+    def learned_tensors(self) -> list[Tensor]:
+        return []  # features are looked at before they are added, and whole numbers stay finite
 
     @abstractmethod
     def work_out(self) -> None:

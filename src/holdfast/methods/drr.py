@@ -47,6 +47,7 @@ class DRR(ReplayMethod):
     selects: ClassVar[str] = "centroid"
     derived: ClassVar[frozenset[str]] = frozenset({"_means"})
     extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
+    replaced: ClassVar[frozenset[str]] = frozenset({"_means"})
     reads: ClassVar[frozenset[str]] = frozenset({"_means"})
 
     reading: Literal["classes", "samples", "centroids"] = "classes"

@@ -33,6 +33,7 @@ class DRRPlus(DRR):
         between_samples: add the loss in the reading `samples` to that of the reading chosen.
     """
 
+    replaced: ClassVar[frozenset[str]] = DRR.replaced | {"last_groups"}
     reads: ClassVar[frozenset[str]] = DRR.reads
 
     mirror: bool = False

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -27,6 +27,8 @@ class EWC(AnchoredMethod):
         fisher_rate: a, how much the newest one counts in the running mean.
     """
 
+    replaced: ClassVar[frozenset[str]] = AnchoredMethod.replaced | {"fisher", "squares"}
+
     strength: Annotated[float, Field(ge=0)] = 10.0
     fisher_every: Annotated[int, Field(ge=1)] = 50
     fisher_rate: Annotated[float, Field(gt=0, le=1)] = 0.9
@@ -42,12 +44,12 @@ class EWC(AnchoredMethod):
     def observe(self, batch: Batch) -> float:
         for _ in range(self.steps_per_batch):
             value, gradient = self.anchored_step(self.model.loss(batch))
-            torch._foreach_addcmul_(self.squares, gradient, gradient)
+            self.squares = list(torch._foreach_addcmul(self.squares, gradient, gradient))
             self.n_squares += 1
             if self.n_squares == self.fisher_every:
                 mean = torch._foreach_div(self.squares, self.fisher_every)
-                torch._foreach_lerp_(self.fisher, mean, self.fisher_rate)  # F̄ ← (1-a) F̄ + a Σg²/W
-                torch._foreach_zero_(self.squares)
+                self.fisher = list(torch._foreach_lerp(self.fisher, mean, self.fisher_rate))  # F̄ ← (1-a) F̄ + a Σg²/W
+                self.squares = zeros(self.squares)
                 self.n_squares = 0
         self.end_batch()
         return value

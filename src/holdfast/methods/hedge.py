@@ -132,6 +132,9 @@ class Hedge(ReplayMethod):
         super().grow(n_classes)
         self.networks.grow(n_classes)
 
+    def learned_tensors(self) -> list[Tensor]:
+        return [self.networks.weights, self.networks.moment_1, self.networks.moment_2, self.levels, self.losses]
+
     def caution(self) -> str | None:
         if self.selection.needs_head:
             return "the selection compares gradients of the head, which hedge does not learn: choose another"

@@ -64,6 +64,9 @@ class KNN(ReplayMethod):
         twin.memory = self.memory.excerpt(FEATURE)
         return twin
 
+    def learned_tensors(self) -> list[Tensor]:
+        return []  # features are looked at before they are stored
+
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
         """(n, n_classes) the votes for each class, in shares of the highest that there can be."""
         with predicting(self.model):

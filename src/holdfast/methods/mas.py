@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +28,8 @@ class MAS(AnchoredMethod):
         strength: λ, 0.1 on Split CIFAR-100.
     """
 
+    replaced: ClassVar[frozenset[str]] = AnchoredMethod.replaced | {"sensitivity"}
+
     strength: Annotated[float, Field(ge=0)] = 0.1
 
     sensitivity: list[Tensor] = field(init=False)  # the sum of |∂/∂θ| over
@@ -51,7 +53,7 @@ class MAS(AnchoredMethod):
             reaction = torch._foreach_abs(self.last_gradient())
 
             value, _ = self.anchored_step(F.cross_entropy(self.model.masked(scores, batch.task), batch.y))
-            torch._foreach_add_(self.sensitivity, reaction)
+            self.sensitivity = list(torch._foreach_add(self.sensitivity, reaction))
             self.n_measured += len(batch)
         self.end_batch()
         return value

@@ -34,6 +34,7 @@ class MER(ReplayMethod):
 
     one_loss: ClassVar[bool] = False
     by_batch: ClassVar[bool] = False
+    writes_weights: ClassVar[bool] = True
 
     n_batches: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 1
     within_batch_rate: Annotated[float, Field(gt=0, le=1)] = 0.3

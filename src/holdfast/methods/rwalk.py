@@ -30,6 +30,15 @@ class RWalk(AnchoredMethod):
 
     places: ClassVar[frozenset[str]] = frozenset({"anchor", "piece_began"})
 
+    replaced: ClassVar[frozenset[str]] = AnchoredMethod.replaced | {
+        "fisher",
+        "squares",
+        "path",
+        "piece_began",
+        "task_score",
+        "score",
+    }
+
     strength: Annotated[float, Field(ge=0)] = 1.0
     fisher_every: Annotated[int, Field(ge=1)] = 50
     fisher_rate: Annotated[float, Field(gt=0, le=1)] = 0.9
@@ -54,8 +63,8 @@ class RWalk(AnchoredMethod):
             before = copies(self.weights())
             value, gradient = self.anchored_step(self.model.loss(batch))
             moved = torch._foreach_sub(self.weights(), before)
-            torch._foreach_addcmul_(self.path, gradient, moved, value=-1)  # ω ← ω - g Δθ
-            torch._foreach_addcmul_(self.squares, gradient, gradient)
+            self.path = list(torch._foreach_addcmul(self.path, gradient, moved, value=-1))  # ω ← ω - g Δθ
+            self.squares = list(torch._foreach_addcmul(self.squares, gradient, gradient))
             self.n_steps += 1
             if self.n_steps == self.fisher_every:
                 self.end_piece()
@@ -64,18 +73,19 @@ class RWalk(AnchoredMethod):
 
     def end_piece(self) -> None:
         moved = torch._foreach_sub(self.weights(), self.piece_began)
-        for score, omega, fisher, delta in zip(self.task_score, self.path, self.fisher, moved, strict=True):
-            score += (omega / (self.damping + fisher * delta**2)).relu()
+        self.task_score = [
+            score + (omega / (self.damping + fisher * delta**2)).relu()
+            for score, omega, fisher, delta in zip(self.task_score, self.path, self.fisher, moved, strict=True)
+        ]
         mean = torch._foreach_div(self.squares, self.fisher_every)
-        torch._foreach_lerp_(self.fisher, mean, self.fisher_rate)  # F̄ ← (1-a) F̄ + a Σg²/W
+        self.fisher = list(torch._foreach_lerp(self.fisher, mean, self.fisher_rate))  # F̄ ← (1-a) F̄ + a Σg²/W
         self.piece_began, self.n_steps = copies(self.weights()), 0
-        torch._foreach_zero_(self.path)
-        torch._foreach_zero_(self.squares)
+        self.path, self.squares = zeros(self.path), zeros(self.squares)
 
     def take_importance(self) -> list[Tensor]:
         # score ← score + (score + s)/2, where the first task's s is doubled so that halving does not hurt it. Kept is
         # the score over 1.5 to the number of tasks before: scaled to [0, 1] it is the same, and it never overflows.
         weight = 0.5 * 1.5**-self.n_consolidated if self.n_consolidated else 1.0
-        torch._foreach_add_(self.score, self.task_score, alpha=weight)
+        self.score = list(torch._foreach_add(self.score, self.task_score, alpha=weight))
         self.task_score = zeros(self.task_score)
         return list(torch._foreach_add(min_max(self.fisher), min_max(self.score)))

@@ -37,6 +37,7 @@ class SCR(ReplayMethod):
 
     learns_head: ClassVar[bool] = False
     derived: ClassVar[frozenset[str]] = frozenset({"_means"})
+    replaced: ClassVar[frozenset[str]] = frozenset({"_means"})
     reads: ClassVar[frozenset[str]] = frozenset({"_means"})
 
     replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 100

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -24,6 +24,8 @@ class SI(AnchoredMethod):
         damping: ξ, which keeps the importance of weights that hardly moved finite.
     """
 
+    replaced: ClassVar[frozenset[str]] = AnchoredMethod.replaced | {"path"}
+
     strength: Annotated[float, Field(ge=0)] = 0.1
     damping: Annotated[float, Field(gt=0)] = 1e-3
 
@@ -38,7 +40,7 @@ class SI(AnchoredMethod):
             before = copies(self.weights())
             value, gradient = self.anchored_step(self.model.loss(batch))
             moved = torch._foreach_sub(self.weights(), before)
-            torch._foreach_addcmul_(self.path, gradient, moved, value=-1)  # ω ← ω - g Δθ
+            self.path = list(torch._foreach_addcmul(self.path, gradient, moved, value=-1))  # ω ← ω - g Δθ
         self.end_batch()
         return value
 

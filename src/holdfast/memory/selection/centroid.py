@@ -53,6 +53,7 @@ class Centroid(Selection):
     """
 
     derived: ClassVar[frozenset[str]] = frozenset({"_members", "_n_slots", "_changes"})
+    replaced: ClassVar[frozenset[str]] = frozenset({"centres", "counts", "seen", "means", "squares"})
     extras: ClassVar[frozenset[str]] = frozenset({FEATURE, CENTROID})
 
     epsilon: Annotated[float, Field(gt=0)] = 8.0
@@ -124,11 +125,12 @@ class Centroid(Selection):
 
         for row, key in enumerate(keys_of(batch)):
             f = features[row]
+            self._keep(memory, key)
             self.counts.setdefault(key, [])
             self._members.setdefault(key, [])
             self._n_slots.setdefault(key, 0)
             share = self.share(memory)
-            i, distance = self._assign(key, f, self._most_centroids(memory), owners, memory.rng)
+            i, distance = self._assign(key, f, self._most_centroids(memory), owners, memory)
             members = self._members[key][i]
             p = self.counts[key][i] / self.seen[key]
             drawn = uniform[row] < (p if len(members) else share * p)
@@ -150,6 +152,8 @@ class Centroid(Selection):
                 members.add(slot, distance)
                 self._n_slots[key] += 1
             sample_by_slot[slot] = row
+            memory.undo.item(stored, slot)
+            memory.undo.item(owners, slot)
             stored[slot], owners[slot] = f, i
 
         self._place(memory, batch, sample_by_slot, owners)
@@ -184,13 +188,13 @@ class Centroid(Selection):
         most = self.max_centroids or min(self.share(memory), MOST_CENTROIDS)
         return most if memory.max_bytes is None else min(most, self._equal_part(memory))
 
-    def _assign(self, key: Key, f: Array, most: int, owners: Array, rng: torch.Generator) -> tuple[int, float]:
+    def _assign(self, key: Key, f: Array, most: int, owners: Array, memory: Memory) -> tuple[int, float]:
         """Find the centroid of a sample with features f (d,), moved for it, or opened for it.
 
         Returns:
             The number of the centroid, and the distance of the sample from it.
         """
-        counts = self.counts[key]
+        counts, rng = self.counts[key], memory.rng
         self.seen[key] = self.seen.get(key, 0) + 1
         epsilon = self.epsilon * self._spread(key, f) if self.relative else self.epsilon
         if counts:
@@ -208,7 +212,7 @@ class Centroid(Selection):
         if gone == len(counts):  # the new centroid itself
             self._join(key, kept, f, 1)
             return kept, float(norms(f - centres[kept]))
-        self._merge(key, kept, gone, owners)
+        self._merge(key, kept, gone, owners, memory)
         centres[gone], counts[gone] = f, 1
         return gone, 0.0
 
@@ -232,11 +236,12 @@ class Centroid(Selection):
         counts[i] += n
         self._members[key][i].travel += float(norms(centre - before))
 
-    def _merge(self, key: Key, kept: int, gone: int, owners: Array) -> None:
+    def _merge(self, key: Key, kept: int, gone: int, owners: Array, memory: Memory) -> None:
         """Let centroid `gone` join `kept` with its members; its own number is free then."""
         members = self._members[key]
         self._join(key, kept, self.centres[key].numpy()[gone], self.counts[key][gone])
         members[kept].join(members[gone])
+        memory.undo.rows(owners, members[gone].slots.copy())
         owners[members[gone].slots] = kept
         members[gone] = Members()
 
@@ -290,6 +295,7 @@ class Centroid(Selection):
         """Put the chosen samples into memory, each with the centroid that it belongs to by now."""
         column = memory.column(CENTROID)
         if column.device.type != "cpu":  # else `owners` is the column itself
+            memory.undo.rows(column, torch.arange(len(column), device=column.device))
             column.copy_(torch.from_numpy(owners))
         slots = list(sample_by_slot)
         owner_by_row = torch.zeros(len(batch), dtype=torch.int64)
@@ -313,6 +319,11 @@ class Centroid(Selection):
             memory.remove_all(given_up)
             self._index(memory)
 
+    def _keep(self, memory: Memory, key: Key) -> None:
+        """Write down what is known of a class, which is about to change."""
+        for table in (self.centres, self.counts, self.seen, self.means, self.squares):
+            memory.undo.item(table, key)
+
     def _merge_down(self, memory: Memory) -> None:
         """Leave every class no more centroids than it may have, and no more room than for those."""
         if not self.counts:
@@ -322,17 +333,20 @@ class Centroid(Selection):
         for key, counts in self.counts.items():
             if len(self.centres[key]) <= most:
                 continue
+            self._keep(memory, key)
             centres: Array = self.centres[key].numpy()
             members = self._members[key]
             while len(counts) > most:
                 kept, gone = _closest_pair(centres[: len(counts)], counts, memory.rng)
-                self._merge(key, kept, gone, owners)
+                self._merge(key, kept, gone, owners, memory)
+                memory.undo.rows(owners, members[-1].slots.copy())
                 centres[gone] = centres[len(counts) - 1]  # the last takes the number that is free
                 counts[gone], members[gone] = counts[-1], members[-1]
                 owners[members[gone].slots] = gone
                 del counts[-1], members[-1]
             self.centres[key] = self.centres[key][:most].clone()
         if column.device.type != "cpu":  # else `owners` is the column itself
+            memory.undo.rows(column, torch.arange(len(column), device=column.device))
             column.copy_(torch.from_numpy(owners))
 
     def _index(self, memory: Memory) -> None:

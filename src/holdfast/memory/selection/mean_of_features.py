@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
@@ -29,6 +30,7 @@ class MeanOfFeatures(Selection):
         per_class: slots of each class; without it, classes share the memory equally, anew with each class.
     """
 
+    replaced: ClassVar[frozenset[str]] = frozenset({"seen", "means", "slots_by_key"})
     extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
 
     per_class: Annotated[int, Field(ge=1)] | None = None
@@ -64,17 +66,25 @@ class MeanOfFeatures(Selection):
         rows_by_key: dict[Key, list[int]] = {}
         for row, key in enumerate(keys_of(batch)):
             rows_by_key.setdefault(key, []).append(row)
+        self._keep(memory, rows_by_key)
         self._move_means(batch.extra[FEATURE], rows_by_key)
 
         freed: list[int] = []
         room_by_key = self._room(memory, rows_by_key)
         for key, order in self._herded(memory, batch, rows_by_key, room_by_key).items():
+            self._keep(memory, [key])
             slots, rows = self.slots_by_key[key], rows_by_key.get(key, [])
             kept = [slots[i] for i in order if i < len(slots)]
             freed += sorted(set(slots) - set(kept))
             self.slots_by_key[key] = kept
             rows_by_key[key] = [rows[i - len(slots)] for i in order if i >= len(slots)]
         self._store(memory, batch, rows_by_key, freed)
+
+    def _keep(self, memory: Memory, keys: Iterable[Key]) -> None:
+        """Write down what is known of these classes, which is about to change."""
+        for key in keys:
+            for table in (self.seen, self.means, self.slots_by_key):
+                memory.undo.item(table, key)
 
     def _move_means(self, features: Tensor, rows_by_key: dict[Key, list[int]]) -> None:
         features = features.cpu()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -21,6 +21,8 @@ class Ring(Selection):
     first, from the class that has most.
     """
 
+    replaced: ClassVar[frozenset[str]] = frozenset({"slots_by_key"})
+
     per_class: Annotated[int, Field(ge=1)] | None = None
     slots_by_key: dict[Key, list[int]] = field(default_factory=dict, init=False)  # oldest first
     rearranged: Count = field(default_factory=int, init=False)  # of memory, when last seen
@@ -36,13 +38,15 @@ class Ring(Selection):
         n_filled, capacity = len(memory), memory.capacity
         sample_by_slot: dict[int, int] = {}
         for i, key in enumerate(keys_of(batch)):
+            memory.undo.item(self.slots_by_key, key)
             ring = self.slots_by_key.setdefault(key, [])
             share = self.per_class or max(1, capacity // len(self.slots_by_key))
             if len(ring) < share and n_filled < capacity:
                 slot, n_filled = n_filled, n_filled + 1
             else:
-                giver = ring if len(ring) >= share else max(self.slots_by_key.values(), key=len)
-                slot = giver.pop(0)
+                giver = key if len(ring) >= share else max(self.slots_by_key, key=lambda k: len(self.slots_by_key[k]))
+                memory.undo.item(self.slots_by_key, giver)
+                slot = self.slots_by_key[giver].pop(0)
             ring.append(slot)
             sample_by_slot[slot] = i
         place(memory, batch, sample_by_slot)

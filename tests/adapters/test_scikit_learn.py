@@ -21,7 +21,7 @@ from holdfast import HoldfastClassifier
 from holdfast.core.checkpoint import CorruptCheckpoint
 from tests.support.same import assert_same
 
-SMALL: dict[str, Any] = {"options": {"hidden": 16, "replay_size": 10}}
+SMALL: dict[str, Any] = {"method": "hedge", "options": {"hidden": 16, "replay_size": 10}}
 
 # Every check of scikit-learn that the estimator may fail, and the reason; whether it does depends on the processor.
 MAY_FAIL = {
@@ -80,6 +80,25 @@ def test_a_class_that_is_named_and_has_not_come_has_a_column_of_zeros() -> None:
     learner = HoldfastClassifier(**SMALL).partial_fit(x, y, classes=[0, 1, 7])
     assert learner.classes_.tolist() == [0, 1, 7]
     assert (learner.predict_proba(x)[:, 2] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("asked", "width", "expected"),
+    [
+        ({}, 4, ("hedge", "identity")),
+        ({}, 70, ("slda", "identity")),
+        ({"method": "ncm"}, 4, ("ncm", "identity")),
+        ({"method": {"name": "randumb", "width": 9}}, 4, ("randumb", "identity")),
+        ({"method": "er"}, 4, ("er", "mlp")),
+        ({"lr": 0.05}, 4, ("er", "mlp")),
+        ({"method": "slda", "backbone": "mlp"}, 4, ("slda", "mlp")),
+    ],
+    ids=str,
+)
+def test_what_is_not_named_fits_the_rows(asked: dict[str, Any], width: int, expected: tuple[str, str]) -> None:
+    x = np.random.default_rng(0).normal(size=(20, width))
+    settings = HoldfastClassifier(**asked).fit(x, [0, 1] * 10).learner_.settings
+    assert (settings.method.name, settings.backbone.name) == expected
 
 
 def test_fit_begins_anew_and_partial_fit_goes_on() -> None:

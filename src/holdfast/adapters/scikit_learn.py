@@ -17,6 +17,11 @@ from holdfast.adapters._pickled import from_bytes, to_bytes
 from holdfast.core.labels import Labels
 from holdfast.learner import Learner
 from holdfast.loading import load_learner
+from holdfast.methods._sums import SumsMethod
+from holdfast.methods.hedge import Hedge
+from holdfast.methods.knn import KNN
+from holdfast.parts import find
+from holdfast.settings import Part
 
 Array = NDArray[Any]
 BATCH = 10
@@ -26,7 +31,9 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifier of scikit-learn that learns online: each batch once, in bounded memory, new classes at any time.
 
     Args:
-        method, backbone, memory, device: of the `Learner`. The default method is made for vectors of any scale.
+        method: of the `Learner`; if neither it nor a backbone is named, nor a rate, the first rows decide as there.
+        backbone: of the `Learner`; None for `mlp`, or `identity` with a method that trains no backbone.
+        memory, device: of the `Learner`.
         lr: the learning rate; None leaves the default of the `Learner`.
         batch_size: rows that are learned at once.
         n_passes: how often `fit` goes through the rows. `partial_fit` goes once.
@@ -49,9 +56,9 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str | dict[str, Any] = "hedge",
+        method: str | dict[str, Any] | None = None,
         *,
-        backbone: str | dict[str, Any] | nn.Module = "identity",
+        backbone: str | dict[str, Any] | nn.Module | None = None,
         memory: int | str = 1000,
         lr: float | None = None,
         batch_size: int = BATCH,
@@ -141,7 +148,10 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"batch_size is {self.batch_size}: give 1 or more")
         seed = self.random_state if isinstance(self.random_state, int) else int(random.randint(2**31 - 1))
         settings = {"memory": self.memory, "seed": seed} | ({} if self.lr is None else {"lr": self.lr})
-        return Learner(self.method, backbone=self.backbone, device=self.device, **(settings | dict(self.options or {})))
+        backbone = self.backbone
+        if backbone is None and self.method is not None and _trains_no_backbone(self.method):
+            backbone = "identity"
+        return Learner(self.method, backbone=backbone, device=self.device, **(settings | dict(self.options or {})))
 
     def _checked(self, X: Any, y: Any, *, first: bool) -> tuple[Array, Array]:
         """Rows and labels, as arrays of the same length."""
@@ -159,3 +169,8 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "learner_")
         rows = validate_data(self, X, dtype=np.float32, allow_nd=True, reset=False)
         return self.learner_.scores(rows)[:, : len(self._labels)].cpu()
+
+
+def _trains_no_backbone(method: str | dict[str, Any]) -> bool:
+    """Return True for a method that takes features as they are, so that a network with random weights only harms."""
+    return issubclass(find("methods", Part.model_validate(method).name), SumsMethod | KNN | Hedge)

@@ -22,7 +22,7 @@ from holdfast.cli import COMMANDS, app, loaded
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")})
-TUTORIALS = ["tutorial_practitioners.md", "tutorial_researchers.md"]
+TUTORIALS = ["tutorial_practitioners.md", "tutorial_researchers.md", "ecosystem.md"]
 by_name = {"ids": lambda path: str(path.relative_to(ROOT))}
 
 

@@ -13,6 +13,9 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 PRINTED = {
     "byte_budget.py": r"250 samples of 50 classes in memory\n5 to 5 samples a class",
     "learn_a_stream.py": r"classes \[0, 1\]: (8|9)\d % right\n(.*\n)*classes \[4, 5\]: (8|9)\d % right",
+    "export_model.py": r"inputs: float32 \[5\]\nclasses: \['left', 'right', 'right'\]",
+    "other_packages.py": r"knows \[0, 1, 2, 3, 4, 5, 6, 7\]\n.*7, 8, 9\], (8|9)\d % right\nRiver: Accuracy: 8\d\.",
+    "text_encoder.py": r"(\w+: (9\d|100) % right\n){4}.* is travel",
     "own_method.py": r"(er +seed \d: A_T .*\n){3}(WeightedReplay +seed \d: A_T .*\n){3}",
     "own_selection.py": r"samples a class in memory: \[\d+, \d+, \d+, \d+\]",
     "own_stream.py": r"after task 3: \d+ %, \d+ %, \d+ %",

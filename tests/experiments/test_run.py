@@ -224,7 +224,7 @@ def test_joint_tests_every_task_once(tmp_path: Path) -> None:
     experiment = toy_experiment(stream=stream, method="finetune", setting="task")
     result = run(experiment, ResultStore(tmp_path))
     assert (len(result.accuracies), len(result.accuracies[0])) == (1, 5)
-    assert set(result.metrics) == {"average_accuracy"}
+    assert set(result.metrics) == {"average_accuracy", "gigaflops_per_batch"}
 
 
 def _after(n_steps: int):

@@ -29,8 +29,8 @@ ROOTS = (f"{NAME}.build", f"{NAME}.learner")
 APART = frozenset(
     f"{NAME}.experiments.{name}"
     for name in (
-        *("facts", "measured", "metrics", "probing", "record", "results", "versions"),
-        *("probes._logger", "probes.record", "probes.timing"),
+        *("facts", "flops", "measured", "metrics", "probing", "record", "results", "versions"),
+        *("probes._logger", "probes.record", "probes.cost", "probes.timing"),
     )
 )
 # It counts bytes of whatever the learner has, and for that imports parts which this learner may not have.

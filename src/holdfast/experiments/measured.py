@@ -16,12 +16,18 @@ from holdfast.experiments.anytime import (
     worst_case_accuracy,
 )
 from holdfast.experiments.probes.confusion import ConfusionPart
+from holdfast.experiments.probes.cost import CostPart
 from holdfast.experiments.probes.curve import CurvePart
 from holdfast.experiments.probes.prequential import PrequentialPart
 
 Parts = Mapping[str, dict[str, Any]]
 
-MODELS: dict[str, type[BaseModel]] = {"confusion": ConfusionPart, "curve": CurvePart, "prequential": PrequentialPart}
+MODELS: dict[str, type[BaseModel]] = {
+    "confusion": ConfusionPart,
+    "cost": CostPart,
+    "curve": CurvePart,
+    "prequential": PrequentialPart,
+}
 
 
 def check_parts(parts: Parts) -> None:
@@ -55,6 +61,8 @@ def metrics_of(parts: Parts) -> dict[str, float]:
         found["prequential_accuracy"] = prequential.accuracy
         if shares := [right / n for right, n in prequential.by_class.values() if n]:
             found["prequential_class_accuracy"] = sum(shares) / len(shares)
+    if "cost" in parts and (flops := CostPart.model_validate(parts["cost"]).flops_per_batch) is not None:
+        found["gigaflops_per_batch"] = flops / 1e9
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 

@@ -24,7 +24,7 @@ from holdfast.settings import Part, checked_options
 from holdfast.streams._base import Task
 
 RECORDING = "record"  # the probe that --record asks for
-EVERY_RUN = ("timing", "accuracy", "drift", "footprint")  # has them without being asked
+EVERY_RUN = ("timing", "accuracy", "drift", "footprint", "cost")  # has them without being asked
 OWN_KEY = frozenset({"cost"})  # probes of every run whose parts stand among those of others
 
 

@@ -29,6 +29,7 @@ from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.facts import facts
 from holdfast.experiments.probes._base import Moment, Plan
 from holdfast.experiments.probes.accuracy import Accuracy
+from holdfast.experiments.probes.cost import Cost
 from holdfast.experiments.probes.drift import Drift
 from holdfast.experiments.probes.footprint import FootprintProbe
 from holdfast.experiments.probes.timing import Timing
@@ -90,7 +91,13 @@ class Run(Stateful):
         self.n_steps = 0  # done over all tasks, of
         self.total_steps = sum(task.n_steps(experiment.batch_size) for task in stream)
         self.timing, self.accuracy = Timing(), Accuracy()
-        always = {"timing": self.timing, "accuracy": self.accuracy, "drift": Drift(), "footprint": FootprintProbe()}
+        always = {
+            "timing": self.timing,
+            "accuracy": self.accuracy,
+            "drift": Drift(),
+            "footprint": FootprintProbe(),
+            "cost": Cost(),
+        }
         self.probes = Probes(always, probes)
 
     def save(self, path: Path) -> None:

@@ -30,6 +30,7 @@ OTHERS = {  # shown where they are asked for
     "by class (%)": ("prequential_class_accuracy", 100, 2),
     "seconds": ("seconds", 1, 1),
     "ms/step": ("milliseconds_per_step", 1, 2),
+    "GFLOP/batch": ("gigaflops_per_batch", 1, 3),
     "MB": ("megabytes", 1, 2),
 }
 ALL_COLUMNS = COLUMNS | OF_PROBES | OTHERS

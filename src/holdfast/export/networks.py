@@ -51,7 +51,8 @@ class Network(nn.Module):
         self.top = make_top(twin)
         self._model = (model,)  # in a tuple: no part of this network, it only prepares inputs
         self.power = method.power if isinstance(method, SumsMethod) else 1.0
-        self.mirrored = isinstance(method, DRRPlus) and method.mirror_scores
+        mirrors = isinstance(twin, DRRPlus) and twin.mirror_scores
+        self.mirrored = mirrors and type(twin).scores is DRRPlus.scores  # and no wrapper predicts in its place
         self.by_task = model.seen.predicts_by_task
         self.register_buffer("competing", _competing(model))
 

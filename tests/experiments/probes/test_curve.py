@@ -102,7 +102,10 @@ def test_joint_training_has_a_curve_without_the_metrics_of_tasks_in_turn(tmp_pat
     curve = curve_of(result.probes)
     assert curve is not None
     assert {len(row) for row in curve.accuracies} == {5}
-    assert set(metrics_of(result.probes)) == {"area_under_accuracy", "average_anytime_accuracy"}
+    assert set(metrics_of(result.probes)) - {"gigaflops_per_batch"} == {
+        "area_under_accuracy",
+        "average_anytime_accuracy",
+    }
 
 
 @pytest.mark.parametrize("options", [{"every": 0}, {"test_samples": 0}])

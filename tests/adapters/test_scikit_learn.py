@@ -101,6 +101,18 @@ def test_what_is_not_named_fits_the_rows(asked: dict[str, Any], width: int, expe
     assert (settings.method.name, settings.backbone.name) == expected
 
 
+def test_a_batch_that_is_refused_leaves_the_labels_as_they_were() -> None:
+    x, y = blobs(60, 2)
+    learner = HoldfastClassifier(**SMALL).partial_fit(x, y)
+    before = learner.predict_proba(x)
+    with pytest.raises(ValueError, match="absurdly large"):
+        learner.partial_fit(np.full((1, 4), 1e20), [7])
+    after = learner.predict_proba(x)
+    assert (after[:, :2] == before).all()
+    assert (after[:, 2:] == 0).all()
+    assert set(learner.predict(x)) <= {0, 1}
+
+
 def test_fit_begins_anew_and_partial_fit_goes_on() -> None:
     x, y = blobs()
     once = HoldfastClassifier(**SMALL).fit(x, y)

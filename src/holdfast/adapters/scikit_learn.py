@@ -162,7 +162,13 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _learn(self, rows: Array, labels: Array) -> None:
         for start in range(0, len(rows), self.batch_size):
             part = slice(start, start + self.batch_size)
-            self.learner_.observe(rows[part], self._labels.learn(labels[part].tolist()))
+            known = len(self._labels)
+            numbers = self._labels.learn(labels[part].tolist())
+            try:
+                self.learner_.observe(rows[part], numbers)
+            except Exception:
+                self._labels.load_state_dict({"known": self._labels.known[:known]})
+                raise
 
     def _scores(self, X: Any) -> Tensor:
         """(n, n_classes) scores of the labels that came, in the order in which they came."""

@@ -40,6 +40,12 @@ def test_the_docs_have_a_row_for_every_method_and_selection(kind):
 
 
 def test_every_method_says_what_it_was_checked_against():
-    methods = METHODS.read_text().partition("| idea |")[2].partition("\n\n")[0]
-    rows = [line.split("|") for line in methods.splitlines() if line.startswith("| `")]
-    assert {cells[-2].strip() for cells in rows} == {"code", "paper", "notes", "memory"}
+    statuses = {}
+    for table in re.findall(
+        r"^\| method \| idea \|.*?status \|\n\|[-|]+\n(.*?)\n\n", METHODS.read_text(), flags=re.DOTALL | re.MULTILINE
+    ):
+        rows = [line.split(" | ") for line in table.splitlines()]
+        statuses |= {re.findall(r"`(\w+)`", cells[0])[0]: cells[-1].strip(" |").split(";")[0] for cells in rows}
+    assert set(names("methods")) <= set(statuses)
+    assert set(statuses.values()) == {"code", "paper", "notes", "memory", "ours"}
+    assert statuses["soft_gem"] == "memory"

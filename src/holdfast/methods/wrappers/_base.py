@@ -18,25 +18,17 @@ Augmentation = Literal["none", "shift", "contrastive", "randaugment"]
 
 
 @dataclass(kw_only=True, eq=False)
-class Wrapper(ReplayMethod):
+class Wrapper(Method):
     """Base class of wrappers, which stand around a method.
 
     `around` makes one class of the two, with the wrapper before the method in the order of its bases. So the wrapper
     overrides, and reaches the method by `super()`. The fields of both are its options.
     """
 
-    derived: ClassVar[frozenset[str]] = frozenset({"_raw"})
-
-    _raw: Batch | None = field(default=None, init=False)  # the samples that are learned now, as they came
-
     @classmethod
     def refusal(cls, method: type[Method]) -> str:
         """Return why the wrapper cannot stand around `method`; '' if it can."""
-        if not issubclass(method, ReplayMethod):
-            return "it has no memory"
-        if issubclass(method, cls):
-            return "it has that wrapper already"
-        return ""
+        return "it has that wrapper already" if issubclass(method, cls) else ""
 
     @classmethod
     def around(cls, method: type[Method]) -> type[Method]:
@@ -47,6 +39,19 @@ class Wrapper(ReplayMethod):
             "__doc__": method.__doc__,
         }
         return dataclass(kw_only=True, eq=False)(type(f"{method.__name__}{cls.__name__}", (cls, method), merged))
+
+
+@dataclass(kw_only=True, eq=False)
+class ReplayWrapper(Wrapper, ReplayMethod):
+    """Base class of wrappers around methods with a memory, some of which learn views of samples."""
+
+    derived: ClassVar[frozenset[str]] = frozenset({"_raw"})
+
+    _raw: Batch | None = field(default=None, init=False)  # the samples that are learned now, as they came
+
+    @classmethod
+    def refusal(cls, method: type[Method]) -> str:
+        return super().refusal(method) if issubclass(method, ReplayMethod) else "it has no memory"
 
     @contextmanager
     def storing(self, batch: Batch) -> Iterator[None]:

@@ -14,13 +14,13 @@ from holdfast.core.batch import Batch
 from holdfast.core.state import State
 from holdfast.losses.score_distillation import score_distillation_loss
 from holdfast.methods._base import Method
-from holdfast.methods.wrappers._base import Augmentation, Wrapper, augmented
+from holdfast.methods.wrappers._base import Augmentation, ReplayWrapper, augmented
 
 SEED = 2  # beside the seed of the head, so that views are not drawn from the same numbers
 
 
 @dataclass(kw_only=True, eq=False)
-class MKD(Wrapper):
+class MKD(ReplayWrapper):
     """Momentum knowledge distillation: hold the scores near those of a slow copy of the model, and predict by both.
 
     Michel et al., "Rethinking Momentum Knowledge Distillation in Online Continual Learning", ICML 2024.
@@ -42,7 +42,7 @@ class MKD(Wrapper):
         views: X̂. `none` learns X itself, and one of the two terms is left out.
     """
 
-    derived: ClassVar[frozenset[str]] = Wrapper.derived | {"_pairs"}
+    derived: ClassVar[frozenset[str]] = ReplayWrapper.derived | {"_pairs"}
 
     teacher_rate: Annotated[float, Field(gt=0, lt=1)] = 0.01
     teacher_weight: Annotated[float, Field(ge=0)] = 5.5

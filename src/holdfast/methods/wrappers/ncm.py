@@ -8,11 +8,11 @@ from torch import Tensor
 from holdfast.core.batch import Batch
 from holdfast.core.model import predicting
 from holdfast.methods._stored_means import stored_mean_scores, stored_means
-from holdfast.methods.wrappers._base import Wrapper
+from holdfast.methods.wrappers._base import ReplayWrapper
 
 
 @dataclass(kw_only=True, eq=False)
-class NCM(Wrapper):
+class NCM(ReplayWrapper):
     """Predict by the nearest mean of stored samples' features, whatever the method learns with.
 
     Mai et al., "Online Continual Learning in Image Classification: An Empirical Survey", Neurocomputing 2022. A head
@@ -20,7 +20,7 @@ class NCM(Wrapper):
     the least score, -1.
     """
 
-    derived: ClassVar[frozenset[str]] = Wrapper.derived | {"_stored_means"}
+    derived: ClassVar[frozenset[str]] = ReplayWrapper.derived | {"_stored_means"}
 
     reads: ClassVar[frozenset[str]] = frozenset({"_stored_means"})
 

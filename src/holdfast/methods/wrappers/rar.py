@@ -8,13 +8,13 @@ from pydantic import Field
 
 from holdfast.core.batch import Batch
 from holdfast.methods._base import MAX_STEPS, Method
-from holdfast.methods.wrappers._base import Augmentation, Wrapper, augmented
+from holdfast.methods.wrappers._base import Augmentation, ReplayWrapper, augmented
 
 SEED = 4  # beside the seed of the head, so that views are not drawn from the same numbers
 
 
 @dataclass(kw_only=True, eq=False)
-class RAR(Wrapper):
+class RAR(ReplayWrapper):
     """Repeated augmented rehearsal: learn each batch several times, beside other replayed samples and in other views.
 
     Zhang et al., "A Simple but Strong Baseline for Online Continual Learning: Repeated Augmented Rehearsal", NeurIPS
@@ -26,7 +26,7 @@ class RAR(Wrapper):
         views: of new and of replayed samples, drawn anew each time.
     """
 
-    derived: ClassVar[frozenset[str]] = Wrapper.derived | {"_is_last"}
+    derived: ClassVar[frozenset[str]] = ReplayWrapper.derived | {"_is_last"}
 
     repeats: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 10
     views: Augmentation = "randaugment"

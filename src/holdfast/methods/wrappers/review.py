@@ -12,13 +12,13 @@ from holdfast.core.average import StoredWeights
 from holdfast.core.batch import Batch
 from holdfast.core.optimizers import like_optimizer
 from holdfast.methods._base import MAX_STEPS, Method, finite
-from holdfast.methods.wrappers._base import Wrapper
+from holdfast.methods.wrappers._base import ReplayWrapper
 
 SEED = 3  # beside the seed of the memory, so that the order is not drawn from the same numbers
 
 
 @dataclass(kw_only=True, eq=False)
-class Review(Wrapper):
+class Review(ReplayWrapper):
     """Review trick: before predicting, a copy of the model learns all stored samples once more, at a smaller rate.
 
     Mai et al., "Online Continual Learning in Image Classification: An Empirical Survey", Neurocomputing 2022. There the
@@ -30,7 +30,7 @@ class Review(Wrapper):
         share: of the learning rate.
     """
 
-    derived: ClassVar[frozenset[str]] = Wrapper.derived | {"_reviewed", "_learns"}
+    derived: ClassVar[frozenset[str]] = ReplayWrapper.derived | {"_reviewed", "_learns"}
 
     passes: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 1
     share: Annotated[float, Field(gt=0, le=1)] = 0.1

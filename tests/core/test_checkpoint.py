@@ -357,6 +357,9 @@ def torch_file() -> bytes:
 
 HUGE = 2**40
 HOSTILE = {
+    "more metadata than memory": raw_file(
+        b'{"__metadata__":{' + b",".join(b'"%d":""' % i for i in range(400_000)) + b"}}"
+    ),
     "a tensor larger than the file": signed('{"dict": []}', a=one_tensor([HUGE], 4 * HUGE)),
     "a shape larger than its bytes": signed('{"dict": []}', a=one_tensor([HUGE], 4)),
     "a shape whose size overflows": signed('{"dict": []}', a=one_tensor([2**32, 2**32, 2**32], 0)),

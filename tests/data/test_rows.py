@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +77,40 @@ def test_what_is_not_there_or_of_no_known_kind_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.xlsx").write_text("")
     with pytest.raises(BrokenData, match=r"\*\.xlsx"):
         rows(tmp_path / "t.xlsx")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_a_line_without_an_end_is_not_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr("holdfast.data.rows.MAX_LINE", 50)
+    path = tmp_path / name
+    first = "a,label\n" if name == "t.csv" else '{"a": 1}\n'
+    path.write_text(first + "x" * 51)
+    found = read_rows(str(path), label="label")
+    if name == "t.jsonl":
+        assert next(found).values == {"a": 1}
+    with pytest.raises(BrokenData, match="line 2 of more than 50 characters"):
+        next(found)
+
+
+def test_a_number_that_no_float_holds_is_a_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(f'{{"a": 1{"0" * 400}}}\n{{"a": 1{"0" * 200}}}\n')
+    first, second = rows(path)
+    assert first.wrong == "it is no JSON (a number of 401 digits)"
+    assert second.values == {"a": 10**200}
+
+
+def test_very_many_columns_are_compared_in_one_pass(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    n = 200_000  # comparing each with each would take minutes
+    names = ",".join(f"c{i}" for i in range(n))
+    path.write_text(f"{names}\n{','.join('1' * n)}\n")
+    (row,) = rows(path)
+    assert len(row.values) == n
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.npz"])
+def test_a_pipe_is_refused_by_its_name_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(BrokenData, match=f"{name}: found a pipe, expected a file"):
+        rows(tmp_path / name)

@@ -54,6 +54,12 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "mas": {"method": "mas", "consolidate_every": 2},
     "si": {"method": "si", "consolidate_every": 3},
     "rwalk": {"method": "rwalk", "fisher_every": 2},
+    "ncm": {"method": "ncm"},
+    "slda": {"method": "slda"},
+    "knn": {"method": "knn", "memory": "3 KB"},
+    "analytic": {"method": {"name": "analytic", "width": 7}},
+    "randumb": {"method": {"name": "randumb", "width": 8}},
+    "hedge": {"method": {"name": "hedge", "hidden": 6}},
 }
 SETTINGS: tuple[Setting, ...] = ("task", "class", "domain", "free")
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from sklearn.covariance import OAS
 from torch import Tensor
 
+from holdfast import load_learner
 from holdfast.core import sums
+from holdfast.core.checkpoint import write_checkpoint
+from holdfast.methods._base import Diverged
 from holdfast.methods.slda import MOST_SHRINKAGE, Slda, _Factor, _ridge, oas_shrinkage
 
 from .test_sums_methods import N_CLASSES, learned, learner_of, made, method_of
@@ -116,3 +120,14 @@ def test_a_spread_in_one_direction_only_is_shrunk_as_far_as_it_can_be() -> None:
 
 def test_it_is_the_method_slda() -> None:
     assert isinstance(learned("slda", *made(5)).method, Slda)
+
+
+def test_sums_of_no_samples_are_told_when_scores_are_asked_for(tmp_path: Path) -> None:
+    x, y = made(40)
+    state = learned("slda", x, y).state_dict()
+    windows = state["method"]["sums"]["coarse_by_window"]
+    state["method"]["sums"]["coarse_by_window"] = {place: -window for place, window in windows.items()}
+    write_checkpoint(tmp_path / "learner", state)
+    learner = load_learner(tmp_path / "learner")
+    with pytest.raises(Diverged, match="the sums over the samples have no solution"):
+        learner.predict(x)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -21,6 +22,8 @@ PICTURE = "picture"  # the only column of a row that is a picture
 TEXT_KINDS = {".csv": ",", ".tsv": "\t"}
 LINE_KINDS = (".jsonl", ".ndjson")
 MAX_FIELD = 2**20  # characters
+MAX_LINE = 2**24  # characters
+MAX_DIGITS = 300  # of a whole number, which a float can hold
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ def read_rows(
     if source == "-":
         if standard_input is None:
             raise ValueError("no standard input was given for '-'")
-        yield from _json_lines(standard_input)
+        yield from _json_lines(standard_input, source)
         return
     path = Path(source)
     if not path.exists():
@@ -58,11 +61,11 @@ def read_rows(
     if path.is_dir():
         yield from _pictures(path, label, size)
     elif path.suffix in TEXT_KINDS:
-        with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", errors="replace", newline="") as file:
+        with io.TextIOWrapper(_opened(path), encoding="utf-8-sig", errors="replace", newline="") as file:
             yield from _csv(file, path, TEXT_KINDS[path.suffix])
     elif path.suffix in LINE_KINDS:
-        with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as file:
-            yield from _json_lines(file)
+        with io.TextIOWrapper(_opened(path), encoding="utf-8", errors="replace") as file:
+            yield from _json_lines(file, path)
     elif path.suffix == ".npz":
         yield from _arrays(path, label)
     elif path.suffix == ".parquet":
@@ -72,14 +75,21 @@ def read_rows(
         raise BrokenData(f"{path}: found a file named *{path.suffix}, expected one of {kinds}: rename or convert it")
 
 
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return open_regular(path)
+    except Unsafe as reason:
+        raise BrokenData(f"{path}: found {reason.found}, expected {reason.expected}") from reason
+
+
 def _csv(file: IO[str], path: Path, separator: str) -> Iterator[Row]:
     csv.field_size_limit(MAX_FIELD)
-    reader = csv.reader(file, delimiter=separator)
+    reader = csv.reader(_lines(file, path), delimiter=separator)
     header = next(reader, None)
     if not header or not any(name.strip() for name in header):
         raise BrokenData(f"{path}: found no header, expected the names of the columns in line 1: add them")
     names = [name.strip() for name in header]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, n in Counter(names).items() if n > 1):
         raise BrokenData(f"{path}: found the column '{twice[0]}' twice, expected different names: rename one")
     while True:
         where = f"line {reader.line_num + 1}"
@@ -98,12 +108,30 @@ def _csv(file: IO[str], path: Path, separator: str) -> Iterator[Row]:
             yield Row(where, dict(zip(names, fields, strict=True)))
 
 
-def _json_lines(file: IO[str]) -> Iterator[Row]:
-    for number, line in enumerate(file, start=1):
+def _lines(file: IO[str], path: Path | str) -> Iterator[str]:
+    """Give the lines of a file; one without an end is not read on."""
+    number = 0
+    while line := file.readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE:
+            raise BrokenData(
+                f"{path}: found a line {number} of more than {MAX_LINE:,} characters, expected shorter ones"
+            )
+        yield line
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits):,} digits")
+    return int(digits)
+
+
+def _json_lines(file: IO[str], path: Path | str) -> Iterator[Row]:
+    for number, line in enumerate(_lines(file, path), start=1):
         if not line.strip():
             continue
         try:
-            values = json.loads(line)
+            values = json.loads(line, parse_int=_whole_number)
         except (ValueError, RecursionError) as error:
             yield Row(f"line {number}", {}, f"it is no JSON ({error})")
             continue
@@ -141,10 +169,11 @@ def _parquet(path: Path) -> Iterator[Row]:
     except ImportError as error:
         raise ValueError(f"{path} needs pyarrow to be read: pip install pyarrow, or convert it to CSV") from error
     place = 0
-    for batch in parquet.ParquetFile(path).iter_batches(batch_size=1000):
-        for values in batch.to_pylist():
-            yield Row(f"row {place}", values)
-            place += 1
+    with _opened(path) as file:
+        for batch in parquet.ParquetFile(file).iter_batches(batch_size=1000):
+            for values in batch.to_pylist():
+                yield Row(f"row {place}", values)
+                place += 1
 
 
 def _pictures(folder: Path, label: str, size: int) -> Iterator[Row]:

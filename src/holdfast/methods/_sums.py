@@ -116,7 +116,7 @@ class SumsMethod(Method):
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
         """(n, n_classes) one number a class, the least there is for one of which nothing was learned."""
         features = self.described(x)
-        self.work_out()
+        self._solve()
         scores = self.sum_scores(features)
         scores = scores.masked_fill(self.sums.counts == 0, LEAST).to(self.model.head.weight)
         return self.model.masked(scores, task)
@@ -128,7 +128,16 @@ class SumsMethod(Method):
 
     def prepare_to_predict(self) -> None:
         if self.sums.n_samples:
+            self._solve()
+
+    def _solve(self) -> None:
+        """Work out the solution; Diverged if the sums have none."""
+        try:
             self.work_out()
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+            raise Diverged(
+                f"the sums over the samples have no solution ({error}): go back to the last save, or learn anew"
+            ) from error
 
     def learned_tensors(self) -> list[Tensor]:
         return []  # features are looked at before they are added, and whole numbers stay finite

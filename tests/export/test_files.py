@@ -213,6 +213,32 @@ def test_a_file_that_would_score_otherwise_is_not_written(tmp_path: Path) -> Non
     assert len(list(tmp_path.iterdir())) == 1
 
 
+class Undecided(nn.Module):
+    """A backbone whose way depends on its inputs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * x if x.sum() > 0 else x
+
+
+@pytest.mark.parametrize(
+    ("backbone", "shape", "suffix"),
+    [
+        (Undecided(), (8,), ".pt2"),
+        ({"name": "reduced_resnet18", "precision": "bfloat16"}, (3, 8, 8), ".onnx"),
+    ],
+    ids=["control flow", "bfloat16"],
+)
+def test_a_network_that_an_exporter_refuses_is_a_sentence(
+    backbone: Any, shape: tuple[int, ...], suffix: str, tmp_path: Path
+) -> None:
+    x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0))
+    learner = Learner("er", backbone=backbone, memory=9, lr=0.01)
+    learner.observe(x, [0, 1, 0, 1])
+    with pytest.raises(NotExportable, match="does not pass through"):
+        export_method(tmp_path / f"m{suffix}", learner.method, x, {})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_another_ending_and_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"m.pickle: name a file that ends in .onnx or .pt2"):
         export_method(tmp_path / "m.pickle", learned("ncm").method, inputs(), {})

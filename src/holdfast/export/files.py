@@ -17,7 +17,7 @@ from torch import Tensor
 
 from holdfast.core.atomic import replacing
 from holdfast.core.extras import how_to_install
-from holdfast.export.networks import Network
+from holdfast.export.networks import Network, NotExportable
 from holdfast.methods._base import Method
 
 METADATA = "holdfast"  # where the metadata of the learner stand, in files of both kinds
@@ -46,9 +46,14 @@ def export_method(path: Path, method: Method, example: Tensor, metadata: dict[st
     known = torch.from_numpy(method.model.seen.tasks()) if network.by_task else None
     tasks = None if known is None else known[torch.arange(len(example)) % len(known)]
     with _quiet_exporters():
-        program = _program(network, example, tasks)
         make = _onnx if path.suffix == ".onnx" else _pt2
-        content, run = make(program, json.dumps(metadata), by_task=network.by_task)
+        try:
+            program = _program(network, example, tasks)
+            content, run = make(program, json.dumps(metadata), by_task=network.by_task)
+        except Exception as error:  # of many kinds: each package has its own
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            taker = "ONNX Runtime" if path.suffix == ".onnx" else "torch.export"
+            raise NotExportable(f"the network of this learner does not pass through {taker}: {reason}") from error
     for n in (len(example), 1):  # the file takes batches of any size, not only of the traced one
         _compare(run, method, example[:n], None if tasks is None else tasks[:n])
     with replacing(path) as file:
@@ -117,12 +122,14 @@ def _compare(run: Run, method: Method, x: Tensor, task: Tensor | None) -> None:
 @contextmanager
 def _quiet_exporters() -> Iterator[None]:
     """Context manager: keep back what torch's exporters warn of, which is about their own code."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.fx.experimental.symbolic_shapes")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic.fields import FieldInfo
 
 from holdfast.core.classes import Setting
 from holdfast.core.model import HeadKind
 from holdfast.core.optimizers import OptimizerName
-from holdfast.core.options import Option, declared, shown
+from holdfast.core.options import Before, Option, declared, shown
 from holdfast.memory.storage import parse_bytes
 from holdfast.methods._base import Method
 from holdfast.parts import AROUND, Kind, Unknown, check_name, find, is_ours, names
@@ -181,6 +183,64 @@ def resolved_settings(settings: S, *, stored: bool = False) -> S:
             part = changed.get(field, getattr(settings, field))
             changed[field] = resolved(kind, part, stored=stored, fields=fields)
     return settings.model_copy(update=changed)
+
+
+def filled(kind: Kind, part: Part) -> Part:
+    """Return a part of a file with the neutral values of the options that it does not state; nothing is checked.
+
+    What the file says stays as it is, and an option without a neutral value stays unknown. Nothing that the file names
+    is imported but parts of this package.
+
+    Example:
+        >>> filled("selections", Part(name="centroid", options={"epsilon": 4.0})).options
+        {'epsilon': 4.0, 'max_centroids': 2048}
+    """
+    options = _with_inner(part.options, filled) if kind == "streams" else part.options
+    unsaid = {name: value for name, value in _neutral_values(kind, part).items() if name not in options}
+    return part if not unsaid and options is part.options else Part(name=part.name, options={**options, **unsaid})
+
+
+def without_neutral(kind: Kind, part: Part) -> Part:
+    """Return a part without the options that have their neutral values, as a run has it that does not know them.
+
+    Example:
+        >>> without_neutral("selections", Part(name="centroid", options={"epsilon": 4, "max_centroids": 2048})).options
+        {'epsilon': 4}
+    """
+    options = _with_inner(part.options, without_neutral) if kind == "streams" else part.options
+    neutral = _neutral_values(kind, part)
+    said = {name: value for name, value in options.items() if name not in neutral or neutral[name] != value}
+    return part if len(said) == len(part.options) and options is part.options else Part(name=part.name, options=said)
+
+
+def neutral_fields(fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """Return by name the neutral values of fields of settings; a field says it as `Before` in its type."""
+    named = {name: [each for each in field.metadata if isinstance(each, Before)] for name, field in fields.items()}
+    return {name: found[0].value for name, found in named.items() if found}
+
+
+def _neutral_values(kind: Kind, part: Part) -> Mapping[str, Any]:
+    """Return the neutral values of the options of a part of this package; of any other part none."""
+    own, base = _neutral_of(kind, part.name), part.options.get("of")
+    if kind == "streams" and isinstance(base, str):
+        return {**_neutral_of(kind, base), **own}
+    return own
+
+
+@lru_cache(maxsize=1024)
+def _neutral_of(kind: Kind, name: str) -> Mapping[str, Any]:
+    if not is_ours(kind, name):
+        return {}
+    known = declared_options(kind, name).values()
+    return {each.name: each.plain(each.before) for each in known if each.before is not MISSING}
+
+
+def _with_inner(options: dict[str, Any], change: Callable[[Kind, Part], Part]) -> dict[str, Any]:
+    """Return the options of a stream with `change` made in the stream that it is made of, if that is stated whole."""
+    base = options.get("of")
+    if not isinstance(base, dict) or not isinstance(base.get("name"), str):
+        return options
+    return {**options, "of": change("streams", Part.model_validate(base)).model_dump()}
 
 
 def is_wrapped(part: Part, *, stored: bool = False) -> bool:

@@ -183,7 +183,7 @@ def test_compare_gives_methods_without_a_row_what_is_shared_and_says_what_differ
     done = holdfast("compare", "permuted_digits", "--methods", "er,er_ace,my_rows:Mine,drr", *SMALL)
     assert done.returncode == 0, done.stderr
     assert "unless said below: average=none, selection=ring(per_class=5)" in done.stdout
-    assert "drr: selection=centroid(per_class=5, epsilon=2), average=0.95, distillation=10" in done.stdout
+    assert "drr: selection=centroid(epsilon=2, per_class=5, max_centroids=2048), average=0.95" in done.stdout
     results = json.loads(holdfast("show", "runs", "--json").stdout)
     assert {result["experiment"]["method"]["replay_size"] for result in results} == {32}
 

@@ -164,7 +164,7 @@ def test_workers_of_a_sweep_that_was_killed_save_where_they_are_and_leave(tmp_pa
 
     wait_for(is_left)
     assert (store.folder(experiment) / CHECKPOINT).exists()
-    assert store.load(experiment) is None
+    assert store.find(experiment) is None
 
 
 @pytest.mark.parametrize(

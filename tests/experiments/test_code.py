@@ -95,7 +95,7 @@ def test_what_decides_the_numbers_of_a_run_counts_and_what_watches_it_does_not()
     assert with_run("goes on from there and says so", "goes on") == today
     assert changed_modules(with_run("torch.manual_seed(experiment.seed)", "torch.manual_seed(1)"), today)
     assert changed_modules(with_run("learner.end_task()", "pass"), today) == ["experiments.run"]
-    counted = with_run("predicted == batch.y", "predicted != batch.y", module="probes.accuracy")
+    counted = with_run("== samples.y", "!= samples.y", module="probes.accuracy")
     assert changed_modules(counted, today) == ["experiments.probes.accuracy"]
     assert len(RUN) == 3
 
@@ -105,7 +105,7 @@ def test_a_result_and_its_checkpoint_hold_the_fingerprint(tmp_path: Path):
     result = run(experiment, store)
     assert result.code == code_of(experiment)
     assert result.continued_across == []
-    assert store.load(experiment) == result
+    assert store.find(experiment) == result
     assert read_checkpoint(store.folder(experiment) / CHECKPOINT)["code"] == result.code
 
 
@@ -182,7 +182,7 @@ def test_the_worker_of_a_sweep_refuses_and_continues_likewise(tmp_path: Path):
     assert refused.kind == "failed"
     assert "core.model differs" in refused.reason
     assert carry_out(Order(experiment, tmp_path, How(continue_anyway=True)), Heard()) == Outcome("finished")
-    result = store.load(experiment)
+    result = store.find(experiment)
     assert result is not None
     assert len(result.continued_across) == 1
 
@@ -214,4 +214,4 @@ def test_code_that_lacks_a_module_of_the_experiment_is_not_known():
     assert (
         code_at(digits(), {name: s for name, s in package_sources().items() if name != "holdfast.methods.er"}) is None
     )
-    assert code_at(digits(method="other.package:Method"), package_sources()) is None
+    assert code_at(Experiment.stored(DIGITS | {"method": "other.package:Method"}), package_sources()) is None

@@ -31,7 +31,7 @@ def test_a_class_of_another_package_is_told_by_what_it_states_and_not_imported()
 def test_what_most_rows_have_is_said_once_and_a_methods_own_options_where_they_are_set():
     assert between_rows(rows("finetune", "er", "er_ace", "drr", "joint")) == [
         "unless said below: average=none, selection=ring(per_class=5)",
-        "drr: selection=centroid(per_class=5, epsilon=2), average=0.95, distillation=10",
+        "drr: selection=centroid(epsilon=2, per_class=5, max_centroids=2048), average=0.95, distillation=10",
     ]
 
 

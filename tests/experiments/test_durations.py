@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.experiments.durations import Size, expected_seconds, seconds_until_done, size_of
+from holdfast.experiments.experiment import Experiment
 
 from .test_run import toy_experiment
 
@@ -26,11 +27,14 @@ def test_runs_that_differ_in_the_seed_only_are_of_one_kind() -> None:
         ({"name": "er", "replay_size": 30}, 4),  # 30 beside each batch of 10
         ({"name": "er", "replay_size": 30, "steps_per_batch": 2}, 8),
         ("er", 2),  # by its default
-        ("unknown.module:Method", 1),
     ],
 )
 def test_replay_and_steps_make_a_run_heavier(method: object, weight: float) -> None:
     assert size_of(toy_experiment(method=method)).weight == weight
+
+
+def test_a_method_of_a_file_that_is_not_known_here_has_a_weight_too() -> None:
+    assert size_of(Experiment.stored({"stream": "split_digits", "method": "unknown.module:Method"})).weight == 1
 
 
 def test_the_same_kind_is_believed_before_the_same_stream_and_that_before_any() -> None:

@@ -48,7 +48,7 @@ def outcome(experiment: Experiment, folder: Path, reporter: Listening | None = N
 
 def test_a_run_that_finishes_leaves_its_result_in_the_store(tmp_path: Path) -> None:
     assert outcome(toy_experiment(), tmp_path) == Outcome("finished")
-    assert ResultStore(tmp_path).load(toy_experiment())
+    assert ResultStore(tmp_path).find(toy_experiment())
 
 
 def test_a_run_asked_to_stop_is_saved_and_goes_on(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_a_run_that_another_has_just_finished_is_not_done_again(
     assert outcome(experiment, tmp_path) == Outcome("finished")
     if place != "before it looks":
         looks = iter([True])
-        load = ResultStore.load
-        monkeypatch.setattr(ResultStore, "load", lambda *a: None if next(looks, False) else load(*a))
+        find = ResultStore.find
+        monkeypatch.setattr(ResultStore, "find", lambda *a: None if next(looks, False) else find(*a))
     listening = Listening()
     assert outcome(experiment, tmp_path, listening) == Outcome("finished")
     assert listening.told == []

@@ -54,8 +54,10 @@ def test_a_probe_of_ones_own_leaves_its_part(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     mine = parse_probes([f"{MINE.name}.factor=3"])
     result = run(toy_experiment(), store, probes=mine, watcher=Listening())
-    assert asked_for(result) == {MINE.name: {"options": {"factor": 3}, "losses": losses}}
-    assert store.load(toy_experiment()) == result
+    code = result.probes[MINE.name]["code"]
+    assert f"{__name__.replace('.', '/')}.py" in code
+    assert asked_for(result) == {MINE.name: {"options": {"factor": 3}, "code": code, "losses": losses}}
+    assert store.find(toy_experiment()) == result
 
 
 def test_no_probe_changes_what_an_experiment_is(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_worker_whose_sweep_is_gone_saves_where_it_is(lines, tmp_path: Path, m
     monkeypatch.setattr(processes._Reporter, "begin", hang_up)
     processes._work(theirs)
     assert (ResultStore(tmp_path).folder(experiment) / "checkpoint.safetensors").exists()
-    assert ResultStore(tmp_path).load(experiment) is None
+    assert ResultStore(tmp_path).find(experiment) is None
 
 
 def test_a_worker_told_to_stop_by_its_sweep_says_so_and_leaves(lines, tmp_path: Path) -> None:

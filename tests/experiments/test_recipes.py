@@ -5,7 +5,11 @@ import pytest
 from holdfast.experiments.differences import differences
 from holdfast.experiments.recipes import load_recipe, parse_changes, recipe_names
 from holdfast.parts import Unknown, names
-from holdfast.settings import Part
+from holdfast.settings import Part, options_of, resolved
+
+
+def with_defaults(method, **said):
+    return {**options_of("methods", method), **said}
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -43,7 +47,11 @@ def test_a_row_changes_fields_and_options_of_its_method(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('stream = "split_digits"\nlr = 0.5\n[rows.mine]\nmethod = "er"\nreplay_size = 7\nlr = 0.25\n')
     experiment = load_recipe(str(path)).experiment("mine", seed=3)
-    assert (experiment.row, experiment.method.name, experiment.method.options) == ("mine", "er", {"replay_size": 7})
+    assert (experiment.row, experiment.method.name, experiment.method.options) == (
+        "mine",
+        "er",
+        with_defaults("er", replay_size=7),
+    )
     assert (experiment.lr, experiment.seed, experiment.benchmark) == (0.25, 3, "mine")
 
 
@@ -54,7 +62,7 @@ def test_changes_reach_fields_and_options():
     experiment = load_recipe("permuted_digits").experiment("er", changes=changes)
     assert (experiment.lr, experiment.memory, experiment.selection.name) == (0.5, "5 MB", "reservoir")
     assert experiment.method.options["replay_size"] == 3
-    assert experiment.stream.options == {"n_tasks": 2}
+    assert experiment.stream.options == {**options_of("streams", "permuted_digits"), "n_tasks": 2}
 
 
 @pytest.mark.parametrize(
@@ -142,8 +150,9 @@ def test_a_method_of_all_rows_is_not_that_of_a_method_that_is_asked_for(tmp_path
     path = tmp_path / "mine.toml"
     path.write_text('stream = "split_digits"\n[method]\nname = "drr"\nlogit_scale = 5.0\n[rows.a]\ntask_margin = 0.2\n')
     recipe = load_recipe(str(path))
-    assert recipe.experiment("a").method == Part(name="drr", options={"logit_scale": 5.0, "task_margin": 0.2})
-    assert recipe.experiment("er").method == Part(name="er")
+    said = Part(name="drr", options={"logit_scale": 5.0, "task_margin": 0.2})
+    assert recipe.experiment("a").method == resolved("methods", said)
+    assert recipe.experiment("er").method == resolved("methods", Part(name="er"))
 
 
 SIZED = """
@@ -169,8 +178,8 @@ def test_a_size_changes_fields_of_all_rows_and_options_where_the_method_has_them
     path.write_text(SIZED)
     full, cpu = load_recipe(str(path)).sized("full"), load_recipe(str(path)).sized("cpu")
     assert (full.seeds, cpu.seeds) == ((1, 2, 3), (1,))
-    assert full.experiment("er").method.options == {"replay_size": 64}
-    assert [cpu.experiment(row).method.options for row in cpu.rows] == [{}, {"replay_size": 8}, {"replay_size": 4}]
+    assert full.experiment("er").method.options["replay_size"] == 64
+    assert [cpu.experiment(row).method.options.get("replay_size") for row in cpu.rows] == [None, 8, 4]
     assert [cpu.experiment(row).memory for row in cpu.rows] == [50, 50, 50]
     assert cpu.experiment("er").row == full.experiment("er").row == "er"
 
@@ -179,12 +188,10 @@ def test_a_size_changes_methods_without_a_row_too(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(SIZED)
     full, cpu = load_recipe(str(path)).sized("full"), load_recipe(str(path)).sized("cpu")
-    assert (cpu.experiment("agem").method.options, cpu.experiment("agem").memory) == ({"replay_size": 8}, 50)
-    assert (cpu.experiment("ewc").method.options, cpu.experiment("ewc").memory) == ({}, 50)
-    assert (full.experiment("agem").method.options, full.experiment("agem").memory) == (
-        {},
-        full.experiment("few").memory,
-    )
+    assert (cpu.experiment("agem").method.options["replay_size"], cpu.experiment("agem").memory) == (8, 50)
+    assert (cpu.experiment("ewc").method.options, cpu.experiment("ewc").memory) == (with_defaults("ewc"), 50)
+    assert full.experiment("agem").method.options == with_defaults("agem")
+    assert full.experiment("agem").memory == full.experiment("few").memory
 
 
 def test_a_recipe_without_sizes_is_the_same_in_all():
@@ -198,7 +205,7 @@ def test_another_recipe_can_stand_for_one_on_a_cpu():
     cpu = recipe.sized("cpu")
     assert (cpu.name, cpu.rows) == ("split_awa_features", load_recipe("split_awa_features").rows)
     assert (cpu.seeds, recipe.sized("full").seeds) == ((1234, 1235, 1236), (1234, 1235, 1236, 1237, 1238))
-    assert cpu.experiment("er").stream.options == {"source": "features"}
+    assert cpu.experiment("er").stream.options["source"] == "features"
 
 
 @pytest.mark.parametrize(
@@ -267,7 +274,7 @@ def test_a_method_without_a_row_replays_as_much_as_er_and_begins_as_it_does(name
     ],
 )  # fmt: skip
 def test_what_rows_agree_on_goes_to_methods_without_a_row(tmp_path, rows, shared):
-    assert recipe_of(tmp_path, rows).experiment("agem").method.options == shared
+    assert recipe_of(tmp_path, rows).experiment("agem").method.options == with_defaults("agem", **shared)
 
 
 def test_fields_that_all_rows_state_go_to_methods_without_a_row(tmp_path):
@@ -295,8 +302,9 @@ def test_a_class_of_another_package_takes_what_is_shared_where_it_has_it(tmp_pat
     monkeypatch.syspath_prepend(tmp_path)
     recipe = recipe_of(tmp_path, "selection = 'ring'\nrows.er.replay_size = 32\nrows.ewc.strength = 7.0")
     mine, other = recipe.experiment("my_own_rows:Mine"), recipe.experiment("my_own_rows:Other")
-    assert (mine.method.options, mine.selection.name) == ({"replay_size": 32}, "ring")
-    assert other.method.options == {}
+    assert mine.method.options == with_defaults("my_own_rows:Mine", replay_size=32)
+    assert mine.selection.name == "ring"
+    assert other.method.options == with_defaults("my_own_rows:Other")
 
 
 def test_rows_take_what_is_shared_and_keep_what_they_say(tmp_path):
@@ -307,10 +315,10 @@ def test_rows_take_what_is_shared_and_keep_what_they_say(tmp_path):
     )
     options = {row: recipe.experiment(row).method.options for row in [*recipe.rows, "scr"]}
     assert options == {
-        "er": {"replay_size": 5, "average": 0.9},
-        "many": {"replay_size": 6, "average": 0.9},
-        "finetune": {"average": 0.9},
-        "scr": {"replay_size": 5, "average": 0.9},
+        "er": with_defaults("er", replay_size=5, average=0.9),
+        "many": with_defaults("er", replay_size=6, average=0.9),
+        "finetune": with_defaults("finetune", average=0.9),
+        "scr": with_defaults("scr", replay_size=5, average=0.9),
     }
     sizes = {row: recipe.sized("cpu").experiment(row).method.options["replay_size"] for row in ("er", "many", "scr")}
     assert sizes == {"er": 2, "many": 8, "scr": 2}

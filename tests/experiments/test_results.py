@@ -27,7 +27,7 @@ def test_a_result_comes_back_as_it_went(tmp_path):
     store, result = ResultStore(tmp_path), result_of()
     with store.claimed(result.experiment):
         store.save(result)
-    assert store.load(result.experiment) == result
+    assert store.find(result.experiment) == result
     assert store.results() == [result]
     assert result.metrics["forgetting"] == pytest.approx(0.4)
 

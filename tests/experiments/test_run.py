@@ -58,9 +58,9 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path) ->
     ]
     for killer in killers:
         assert run_in_a_process(experiment, killed.root, killer) == -signal.SIGKILL, killer
-        assert killed.load(experiment) is None
+        assert killed.find(experiment) is None
     assert run_in_a_process(experiment, killed.root, "") == 0
-    result = killed.load(experiment)
+    result = killed.find(experiment)
     assert result is not None
     assert result.accuracies == expected.accuracies
     assert result.footprint == expected.footprint

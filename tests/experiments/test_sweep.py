@@ -95,7 +95,7 @@ def gated(folder: Path, seed: int) -> Experiment:
 def assert_as_if_undisturbed(experiment: Experiment, store: ResultStore, other: Path) -> None:
     """What a sweep left of a run is, to the bit, what a run in this process leaves."""
     expected = run(experiment, ResultStore(other))
-    result = store.load(experiment)
+    result = store.find(experiment)
     assert result is not None
     assert result.accuracies == expected.accuracies
     assert_same(left_behind(store, experiment), left_behind(ResultStore(other), experiment))
@@ -122,7 +122,7 @@ def test_recorded_seconds_count_more_than_the_settings(tmp_path: Path) -> None:
 def test_what_is_left_is_told_as_soon_as_one_run_is_known(tmp_path: Path) -> None:
     watcher = Listening()
     pretended_sweep([toy_experiment(seed=seed) for seed in (1, 2)], tmp_path, Pretended(done), watcher)
-    first = ResultStore(tmp_path).load(toy_experiment(seed=1))
+    first = ResultStore(tmp_path).find(toy_experiment(seed=1))
     assert first is not None
     assert watcher.seconds_left[0] == pytest.approx(first.seconds + first.seconds_testing)
     assert watcher.seconds_left[-1] == 0

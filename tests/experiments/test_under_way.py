@@ -24,7 +24,7 @@ def test_a_stopped_run_is_told_with_how_far_it_is(tmp_path: Path):
     assert (found.benchmark, found.row, found.seed, found.step, found.n_steps) == ("split_digits", "er", 1, 3, 8)
     assert not found.running
     assert found.line.startswith("split_digits er seed 1: stopped, step 3 of 8, saved ")
-    with (found.folder / ".lock").open("r+") as lock:
+    with (found.folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert under_way(tmp_path)[0].running
 

@@ -290,7 +290,7 @@ def test_the_differences_of_a_size_are_told(tmp_path):
     assert departure.startswith("Not the paper's setup: values of `drr` that are our own")
     assert made("table-6", tmp_path, "full").notes == (departure,)
     size, note = made("table-1", tmp_path, "cpu").notes
-    assert size == "permuted_mnist in size cpu: stream.samples_per_task=1000 instead of the default (mer)."
+    assert size == "permuted_mnist in size cpu: stream.samples_per_task=1000 instead of none (mer)."
     assert "weights begin as torch has them" in note
 
 

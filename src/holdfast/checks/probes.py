@@ -92,7 +92,7 @@ def check_probe_result(part: Part, folder: Path) -> None:
     experiment, store = toy_experiment(), ResultStore(folder)
     found = run(experiment, store, probes=[part])
     text = json.dumps(found.model_dump(mode="json")["probes"].get(part.name, {}))
-    read = store.load(experiment)
+    read = store.find(experiment)
     expect(read is not None, "the result cannot be read back")
     assert read is not None
     again = json.dumps(read.model_dump(mode="json")["probes"].get(part.name, {}))

@@ -56,7 +56,7 @@ def planned(
     found = []
     for experiment in distinct:
         so_far = None if fresh else begun.get(str(store.folder(experiment)))
-        if not fresh and store.load(experiment) is not None:
+        if not fresh and store.find(experiment) is not None:
             found.append(Planned(experiment, "finished", 0.0))
             continue
         seconds = expected_seconds(size_of(experiment), known)

@@ -73,6 +73,16 @@ def changed_modules(code: Fingerprint, other: Fingerprint) -> list[str]:
     return sorted(name for name in code.keys() | other.keys() if code.get(name) != other.get(name))
 
 
+def program_hash(source: str, *, module: str = "") -> str:
+    """Return a short hash of what a whole module does; SyntaxError if it is no program.
+
+    Example:
+        >>> program_hash("x = 1") == program_hash("x = 1  # one") != program_hash("x = 2")
+        True
+    """
+    return _module(source, module, None)[0] or "0" * HASH_LENGTH
+
+
 def imported_modules(source: str, *, module: str = "") -> set[str]:
     """Return the names that a source imports, as modules and as 'module.name'; `module` is its own name."""
     return _imports(ast.parse(source).body, module)

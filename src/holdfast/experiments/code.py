@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from holdfast.core.fingerprint import Fingerprint, changed_modules, digest_of, fingerprint, imported_modules
 from holdfast.experiments.experiment import Experiment
-from holdfast.parts import FOLDERS, pieces
-from holdfast.settings import PARTS, Part
+from holdfast.parts import FOLDERS
 
 PACKAGE = Path(__file__).parents[1]
 NAME = "holdfast"
@@ -29,10 +28,21 @@ ROOTS = (f"{NAME}.build", f"{NAME}.learner")
 APART = frozenset(
     f"{NAME}.experiments.{name}"
     for name in (
-        *("facts", "flops", "measured", "metrics", "probing", "record", "results", "versions"),
+        *(
+            "facts",
+            "flops",
+            "foreign",
+            "measured",
+            "metrics",
+            "probing",
+            "record",
+            "results",
+            "stored_json",
+            "versions",
+        ),
         *("probes._logger", "probes.record", "probes.cost", "probes.timing"),
     )
-)
+) | {f"{NAME}.export", f"{NAME}.export.files", f"{NAME}.export.networks"}
 # It counts bytes of whatever the learner has, and for that imports parts which this learner may not have.
 LEAVES = frozenset({f"{NAME}.experiments.footprint", f"{NAME}.experiments.probes.footprint"})
 
@@ -56,11 +66,16 @@ class Continued(BaseModel):
     changed: list[str]
 
 
-def continued(step: int, old: Fingerprint | None, new: Fingerprint) -> Continued:
-    """Return what a result states of going on with other code."""
+def continued(step: int, old: Fingerprint | None, new: Fingerprint, foreign: Sequence[str] = ()) -> Continued:
+    """Return what a result states of going on with other code.
+
+    Args:
+        foreign: the files of other packages that are not the same.
+    """
     if old is None:
-        return Continued(step=step, old=None, new=digest_of(new), changed=[])
-    return Continued(step=step, old=digest_of(old), new=digest_of(new), changed=changed_modules(old, new))
+        return Continued(step=step, old=None, new=digest_of(new), changed=[*foreign])
+    changed = [*changed_modules(old, new), *foreign]
+    return Continued(step=step, old=digest_of(old), new=digest_of(new), changed=changed)
 
 
 def code_of(experiment: Experiment) -> Fingerprint:
@@ -73,6 +88,7 @@ def code_of(experiment: Experiment) -> Fingerprint:
     names = _part_names(experiment)
     own = [name for name in names if ":" not in name]
     foreign = [name.partition(":")[0] for name in names if ":" in name]
+    own += [module for module in foreign if module in sources]  # of this package, but among none of its folders
     reached = [each for module in foreign for each in _imported_by(module) if each in sources]
     run = (f"{NAME}.experiments.run:{name}" for name in RUN)
     return dict(_cached_fingerprint(tuple(sorted({*ROOTS, *run, *own, *reached}))))
@@ -140,21 +156,7 @@ def _cached_fingerprint(roots: tuple[str, ...]) -> Fingerprint:
 
 def _part_names(experiment: Experiment) -> list[str]:
     """Return the modules of an experiment's parts; of a part of another package 'package.module:Class'."""
-    named: list[str] = []
-    for field, kind in PARTS.items():
-        part: Part = getattr(experiment, field)
-        names = pieces(kind, part.name)
-        if field == "stream":
-            names += [(kind, name) for name in _inner_names(part.options.get("of"))]
-        named += [name if ":" in name else f"{FOLDERS[of]}.{name}" for of, name in names]
-    return named
-
-
-def _inner_names(of: object) -> list[str]:
-    """Return the names of the streams that a stream is made of."""
-    if isinstance(of, dict):
-        return [str(of.get("name")), *_inner_names(of.get("of"))]
-    return [of] if isinstance(of, str) else []
+    return [name if ":" in name else f"{FOLDERS[kind]}.{name}" for kind, name in experiment.named_parts]
 
 
 def _imported_by(module: str) -> set[str]:

@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.experiment import Experiment, flat
 from holdfast.methods._base import ReplayMethod
-from holdfast.parts import Kind, is_ours
-from holdfast.settings import PARTS, Part, options_of
+from holdfast.parts import Kind, find, is_ours
+from holdfast.settings import PARTS, Part, options_of, without_neutral
 
 UNLIKE_ANYWAY = {"seed", "benchmark", "row"}
-DEFAULT = "the default"
+UNKNOWN = "not stated"
 
 
 def stated(experiment: Experiment) -> dict[str, str]:
-    """Every setting by name but the seed, options as 'method.replay_size'; what is left to a default is not there."""
-    return _flat(experiment.model_dump(mode="json", exclude={"seed"}))
+    """Every setting by name but the seed, options as 'method.replay_size', without options at their defaults."""
+    settings = experiment.model_dump(mode="json", exclude={"seed"})
+    settings |= {field: {"name": part.name, **set_options(kind, part)} for field, kind, part in _parts(experiment)}
+    return {name: str(value) for name, value in flat(settings).items()}
+
+
+def telling(experiment: Experiment, rivals: list[Experiment]) -> dict[str, str]:
+    """Return the settings by which an experiment is told from others of its row, without options at their defaults.
+
+    An option with the neutral value of older runs is told only beside the same part with another value.
+    """
+    settings, *others = (stated(each) for each in (experiment, *rivals))
+    varying = sorted(name for name in {n for o in others for n in o} if len({o.get(name) for o in others}) > 1)
+    told = {name: settings[name] for name in varying if name in settings}
+    for field, kind, part in _parts(experiment):
+        same = [each for each in rivals if getattr(each, field).name == part.name]
+        for option in part.options.keys() - without_neutral(kind, part).options.keys():
+            if len({str(getattr(each, field).options.get(option)) for each in same}) == 1:
+                told.pop(f"{field}.{option}", None)
+    return told
 
 
 def differences(experiment: Experiment, other: Experiment) -> dict[str, tuple[str, str]]:
     """By name, the settings that decide the numbers and are not the same: of `experiment` and of `other`.
 
-    An unstated option equals its stated default. Options of different parts are not compared. Seed and names of tables
-    do not count.
+    Options of different parts are not compared. Seed and names of tables do not count. What a stored experiment does
+    not state is UNKNOWN.
     """
     mine, theirs = decided(experiment), decided(other)
-    found = {name: (mine.get(name, DEFAULT), theirs.get(name, DEFAULT)) for name in [*theirs, *mine]}
+    found = {name: (mine.get(name, UNKNOWN), theirs.get(name, UNKNOWN)) for name in [*theirs, *mine]}
     unlike = {name: pair for name, pair in found.items() if pair[0] != pair[1]}
     return {name: pair for name, pair in unlike.items() if "." not in name or name.partition(".")[0] not in unlike}
 
@@ -85,12 +104,14 @@ def _told(experiment: Experiment) -> dict[str, str]:
     """The settings by which rows of a table may differ: fields, and options of the method by their names."""
     method = experiment.method
     defaults = _options_of_method(method.name)
-    hidden = {*UNLIKE_ANYWAY, "method"}
+    hidden = {*UNLIKE_ANYWAY, "method", "foreign_code"}
     if defaults and "replay_size" not in defaults:
         hidden |= {"memory", "selection", "retrieval"}
     told = {}
     for field in sorted(type(experiment).model_fields.keys() - hidden):
-        value = joined(experiment) if field == "stream" else getattr(experiment, field)
+        value: Any = joined(experiment) if field == "stream" else getattr(experiment, field)
+        if field == "head" and (not is_ours("methods", method.name) or value == find("methods", method.name).head):
+            value = None  # as the method wants it
         told[field] = _part_in_words(value, PARTS[field]) if field in PARTS else _in_words(value)
     return told | {name: _in_words(value) for name, value in {**defaults, **method.options}.items()}
 
@@ -105,11 +126,27 @@ def _options_of_method(name: str) -> dict[str, Any]:
     return options_of("methods", name) if is_ours("methods", name) else {}
 
 
+def set_options(kind: Kind, part: Part) -> dict[str, Any]:
+    """Return the options of a part that differ from their defaults; all of a part of another package."""
+    # Code of another package is not imported to read a result, which may come from a stranger.
+    defaults = _defaults_of(kind, part)
+    return {name: v for name, v in part.options.items() if name not in defaults or plain(defaults[name]) != plain(v)}
+
+
+def _defaults_of(kind: Kind, part: Part) -> dict[str, Any]:
+    """Return the defaults of a part's options, and of those of the stream that it is made of."""
+    own = options_of(kind, part.name) if is_ours(kind, part.name) else {}
+    base = part.options.get("of") if kind == "streams" else None
+    return {**_defaults_of(kind, Part(name=base)), **own} if isinstance(base, str) else own
+
+
+def _parts(experiment: Experiment) -> Iterator[tuple[str, Kind, Part]]:
+    return ((field, kind, getattr(experiment, field)) for field, kind in PARTS.items())
+
+
 def _part_in_words(part: Part, kind: Kind) -> str:
     """A part as 'centroid(epsilon=4)', with the options that differ from their defaults."""
-    defaults = options_of(kind, part.name) if is_ours(kind, part.name) else {}
-    stated = {name: _in_words(value) for name, value in part.options.items()}
-    options = {name: value for name, value in stated.items() if _in_words(defaults.get(name)) != value}
+    options = {name: _in_words(value) for name, value in set_options(kind, part).items()}
     return f"{part.name}({_listed(options)})" if options else part.name
 
 
@@ -126,20 +163,8 @@ def described(difference: tuple[str, tuple[str, str]]) -> str:
 
 
 def decided(experiment: Experiment) -> dict[str, str]:
-    """By name, all settings that decide the numbers but the seed, those left to a default too."""
-    settings = experiment.model_dump(mode="json", exclude=UNLIKE_ANYWAY)
-    for field, kind in PARTS.items():
-        part: Part = getattr(experiment, field)
-        # Code of another package is not imported to read a result, which may come from a stranger.
-        if is_ours(kind, part.name):
-            defaults = {name: value for name, value in options_of(kind, part.name).items() if value is not None}
-            settings[field] = {**defaults, **settings[field]}
-    return _flat(
-        {
-            field: {option: plain(v) for option, v in value.items()} if isinstance(value, dict) else plain(value)
-            for field, value in settings.items()
-        }
-    )
+    """By name, all settings that decide the numbers but the seed."""
+    return _in_texts(experiment.model_dump(mode="json", exclude=UNLIKE_ANYWAY))
 
 
 def plain(value: Any) -> Any:
@@ -149,9 +174,5 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _flat(settings: dict[str, Any]) -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for field, value in settings.items():
-        parts = value.items() if isinstance(value, dict) else [("", value)]
-        flat |= {f"{field}.{name}".removesuffix(".").removesuffix(".name"): str(part) for name, part in parts}
-    return flat
+def _in_texts(settings: dict[str, Any]) -> dict[str, str]:
+    return {name: "none" if value is None else str(plain(value)) for name, value in flat(settings).items()}

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from holdfast.experiments.experiment import Experiment
-from holdfast.parts import find, is_ours
 
 
 @dataclass(frozen=True)
@@ -68,11 +67,6 @@ def seconds_until_done(running: Iterable[float], waiting: Iterable[float], n_wor
 
 
 def _option(experiment: Experiment, name: str) -> int:
-    """An option of the method, given or by default; 0 if it has none of that name.
-
-    The experiment may be a stored one of a stranger, so that code of another package is not imported for its defaults.
-    """
-    method = experiment.method.name
-    default = getattr(find("methods", method), name, 0) if is_ours("methods", method) else 0
-    value = experiment.method.options.get(name, default)
+    """An option of the method; 0 if it has none of that name."""
+    value = experiment.method.options.get(name, 0)
     return value if isinstance(value, int) else 0

@@ -6,11 +6,13 @@ import math
 
 from holdfast.core.classes import SETTING_MEANINGS
 from holdfast.core.model import Model
+from holdfast.experiments.differences import plain, set_options
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.versions import versions
 from holdfast.learner import Learner
 from holdfast.memory.storage import parse_bytes
 from holdfast.methods._base import ReplayMethod
+from holdfast.settings import PARTS, Part, options_of
 from holdfast.streams._base import Stream
 
 
@@ -19,11 +21,11 @@ def facts(experiment: Experiment, stream: Stream, learner: Learner) -> dict[str,
     method, model = learner.method, learner.method.model
     n_parameters = sum(p.numel() for p in model.parameters())
     head = "cosine head, no bias" if model.head.kind == "cosine" else "linear head"
-    backbone = _with_options(experiment.backbone.name, experiment.backbone.options)
+    backbone = _with_options(experiment, "backbone")
     momentum = f", momentum {experiment.momentum:g}" if experiment.momentum else ""
     lines = {
-        "method": _with_options(experiment.method.name, experiment.method.options),
-        "stream": f"{_with_options(experiment.stream.name, experiment.stream.options)}: {_samples(stream, model)}",
+        "method": _with_options(experiment, "method"),
+        "stream": f"{_with_options(experiment, 'stream')}: {_samples(stream, model)}",
         "tasks": _tasks(experiment, stream),
         "setting": f"{experiment.setting}: {SETTING_MEANINGS[experiment.setting]}",
         "model": f"{backbone}, {head} of {model.head.n_classes}, {n_parameters:,} parameters",
@@ -36,7 +38,7 @@ def facts(experiment: Experiment, stream: Stream, learner: Learner) -> dict[str,
         "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
     }
     if isinstance(method, ReplayMethod):
-        retrieval = _with_options(experiment.retrieval.name, experiment.retrieval.options)
+        retrieval = _with_options(experiment, "retrieval")
         lines["replay"] = f"{method.replay_size} stored samples a step, retrieval {retrieval}"
         lines["memory"] = _memory(experiment, stream)
     if method.average is not None:
@@ -49,7 +51,7 @@ def facts(experiment: Experiment, stream: Stream, learner: Learner) -> dict[str,
 def _memory(experiment: Experiment, stream: Stream) -> str:
     sample = stream[0].train[:1]
     bytes_per_sample = sample.x.nbytes + sample.y.nbytes + sample.task.nbytes
-    selection = _with_options(experiment.selection.name, experiment.selection.options)
+    selection = _with_options(experiment, "selection")
     if isinstance(experiment.memory, int):
         n_samples, n_bytes = experiment.memory, experiment.memory * bytes_per_sample
     else:
@@ -82,7 +84,13 @@ def _steps(n: int) -> str:
     return "1 step" if n == 1 else f"{n} steps"
 
 
-def _with_options(name: str, options: dict[str, object]) -> str:
+def _with_options(experiment: Experiment, field: str) -> str:
+    """The part in a field, with the options that differ from their defaults."""
+    kind, part = PARTS[field], Part.model_validate(getattr(experiment, field))
+    options = set_options(kind, part)
+    if ":" in part.name:  # whose class is imported by now
+        defaults = options_of(kind, part.name)
+        options = {name: value for name, value in options.items() if plain(defaults.get(name)) != plain(value)}
     if not options:
-        return name
-    return f"{name} ({', '.join(f'{option}={value}' for option, value in options.items())})"
+        return part.name
+    return f"{part.name} ({', '.join(f'{option}={value}' for option, value in options.items())})"

@@ -13,10 +13,12 @@ from typing import Any
 
 import holdfast.experiments.probes as folder
 from holdfast.core.batch import Batch
+from holdfast.core.fingerprint import Fingerprint, changed_modules
 from holdfast.core.state import State, Stateful
+from holdfast.experiments.foreign import code_behind
 from holdfast.experiments.probes._base import Moment, Plan, Probe
 from holdfast.experiments.probes._logger import Logger
-from holdfast.experiments.probes.record import RECORD
+from holdfast.experiments.probes.record import record_in
 from holdfast.experiments.results import Result
 from holdfast.learner import Learner
 from holdfast.parts import Unknown, check_name, foreign_class, public_class
@@ -106,9 +108,17 @@ def _has(result: Result, folder: Path, part: Part) -> bool:
     if part.name in EVERY_RUN:
         return True
     if part.name == RECORDING:
-        return (folder / RECORD).exists()
-    found = result.probes.get(part.name)
-    return found is not None and found.get("options", {}) == make_probe(part).options()
+        return record_in(folder) is not None
+    found, probe = result.probes.get(part.name), make_probe(part)
+    return found is not None and (found.get("options", {}), found.get("code", {})) == (
+        probe.options(),
+        _code_of(part.name, probe),
+    )
+
+
+def _code_of(name: str, probe: Probe) -> Fingerprint:
+    """Return by file a hash of the code of a probe of another package; nothing of one of this package."""
+    return code_behind(name, type(probe)) if ":" in name else {}
 
 
 def as_option(part: Part) -> str:
@@ -191,12 +201,22 @@ class Probes(Stateful):
             if name in self.always and name not in OWN_KEY:
                 fields |= probe.result()
             elif name != RECORDING:
-                options = probe.options()
-                parts[name] = {**({"options": options} if options else {}), **probe.result()}
+                stated = {"options": probe.options(), "code": _code_of(name, probe)}
+                parts[name] = {**{key: value for key, value in stated.items() if value}, **probe.result()}
         return fields | {"probes": parts}
 
     def state_dict(self) -> State:
-        return {name: {"options": p.options(), "state": p.state_dict()} for name, p in self.by_name.items()}
+        return {
+            name: {"options": probe.options(), "code": _code_of(name, probe), "state": probe.state_dict()}
+            for name, probe in self.by_name.items()
+        }
+
+    def changed_code(self, state: State) -> list[str]:
+        """Return the files of other packages that are not what they were when the state was saved."""
+        saved = {} if not isinstance(state, dict) else state
+        code = {name: each["code"] for name, each in saved.items() if isinstance(each, dict) and "code" in each}
+        now = {name: _code_of(name, probe) for name, probe in self.by_name.items() if isinstance(code.get(name), dict)}
+        return [file for name, each in now.items() for file in changed_modules(code[name], each)]
 
     def load_state_dict(self, state: State) -> None:
         """Restore exactly these probes; ValueError if the state is of others."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from holdfast.experiments.differences import joined, plain
+from holdfast.experiments.differences import joined, plain, set_options
 from holdfast.experiments.results import Result
-from holdfast.parts import names
-from holdfast.settings import Part, options_of
 
 SUBSETS = {"report": "reported", "tuning": "tuning", "all": "tuning and reported"}  # by the option `tasks` of a stream
 
@@ -45,12 +42,9 @@ def protocol_of(result: Result) -> Protocol:
     """The protocol of a run; joint training has that of the stream whose tasks it joins."""
     experiment = result.experiment
     stream = joined(experiment)
-    defaults = _defaults(stream)
-    options = {**defaults, **stream.options}
-    tasks = str(options.pop("tasks", "report"))
-    options.pop("n_tasks", None)  # the result has it, where it was left to the stream too
-    stated = {name: plain(value) for name, value in options.items()}
-    default = {name: plain(value) for name, value in defaults.items()}
+    tasks = str(stream.options.get("tasks", "report"))
+    # The result has the number of tasks, where it was left to the stream too.
+    options = {n: plain(v) for n, v in set_options("streams", stream).items() if n not in ("tasks", "n_tasks")}
     return Protocol(
         benchmark=experiment.benchmark,
         tasks=tasks,
@@ -58,7 +52,7 @@ def protocol_of(result: Result) -> Protocol:
         setting=experiment.setting,
         batch_size=experiment.batch_size,
         stream=stream.name,
-        options=tuple(sorted((name, str(v)) for name, v in stated.items() if default.get(name) != v)),
+        options=tuple(sorted((name, str(value)) for name, value in options.items())),
     )
 
 
@@ -68,12 +62,3 @@ def by_protocol(results: Iterable[Result]) -> dict[Protocol, list[Result]]:
     for result in results:
         found.setdefault(protocol_of(result), []).append(result)
     return {protocol: found[protocol] for protocol in sorted(found)}
-
-
-def _defaults(stream: Part) -> dict[str, Any]:
-    """Return the defaults of a stream's options, and of those of the stream that it is made of."""
-    # Code of another package is not imported to read a result, which may come from a stranger.
-    if stream.name not in names("streams"):
-        return {}
-    own, base = options_of("streams", stream.name), stream.options.get("of")
-    return own if base is None else {**_defaults(Part.model_validate(base)), **own}

@@ -15,11 +15,11 @@ from holdfast.core.options import readable
 from holdfast.experiments.experiment import Experiment
 from holdfast.methods._base import Method, ReplayMethod
 from holdfast.parts import AROUND, Unknown, check_name, find, is_ours, names
-from holdfast.settings import PARTS, Part, check_setting, options_of, resolved_settings
+from holdfast.settings import PARTS, Part, check_setting, options_of
 
 Size = Literal["cpu", "full"]
 
-_FIELDS = Experiment.model_fields.keys()
+_FIELDS = Experiment.model_fields.keys() - {"foreign_code"}  # which follows from the parts
 _OF_ONE_ROW = {"method", "stream", "seed", "benchmark", "row"}  # fields that say nothing about other rows
 
 
@@ -104,11 +104,12 @@ class Recipe:
         if seed is not None:
             settings["seed"] = seed
         try:
-            experiment = Experiment.model_validate(settings)
+            return Experiment.model_validate(settings)
         except ValidationError as error:
+            for problem in error.errors():
+                if isinstance(cause := problem.get("ctx", {}).get("error"), Unknown):
+                    raise cause from None
             raise Unknown(f"in '{self.name}': {readable(error)}") from error
-        resolved_settings(experiment)
-        return experiment
 
     def _fields_of(self, row: str) -> dict[str, Any]:
         """Return the fields and options of a row, of a row with wrappers around it, or of a method without a row."""
@@ -208,7 +209,7 @@ def load_recipe(name: str) -> Recipe:
         if not isinstance(listed, list) or not listed or not all(isinstance(seed, int) for seed in listed):
             raise Unknown(f"{path.name}: {name_of} = {listed!r}: give a list of whole numbers, as [1234, 1235]")
     for setting in content:
-        check_name(setting, sorted(Experiment.model_fields), among=f"the settings of {path.name}")
+        check_name(setting, sorted(_FIELDS), among=f"the settings of {path.name}")
     recipe = Recipe(path.stem, content, rows, tuple(compare), tuple(seeds), cpu, shared)
     known = {option for method in {*names("methods"), *map(recipe._method_of, rows)} for option in _options(method)}
     for option in shared:
@@ -276,7 +277,7 @@ def _taken(method: Any, changes: dict[str, Any]) -> dict[str, Any]:
 
 def _takes(given: Any, name: str) -> bool:
     """Return True if a row with that method accepts `name`, a field of Experiment or an option of the method."""
-    if name in Experiment.model_fields:
+    if name in _FIELDS:
         return True
     method = Part.model_validate(given).name
     return (":" in method or is_ours("methods", method)) and name in options_of("methods", method)
@@ -290,7 +291,7 @@ def _options(method: str) -> list[str]:
 def _changed(settings: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
     field, _, option = name.partition(".")
     among = "the settings of an experiment"
-    check_setting(field, sorted(Experiment.model_fields), among=among, fields=Experiment.model_fields)
+    check_setting(field, sorted(_FIELDS), among=among, fields=Experiment.model_fields)
     if not option:
         return {**settings, field: value}
     if field not in PARTS:

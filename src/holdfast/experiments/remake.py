@@ -107,8 +107,10 @@ def remake(
     experiment, expected = stored.experiment, Numbers.of(stored)
     if (foreign := foreign_names(experiment)) and not trust_code:
         raise Refused(f"it names code of another package ({', '.join(foreign)}): --trust-code imports it")
+    # Code of another package is run as it is today, which `other_code` tells.
+    experiment = Experiment.model_validate(experiment.model_dump(mode="json", exclude={"foreign_code"}))
     store = ResultStore(folder)
-    if (found := store.load(experiment)) and found.code != code_of(experiment):
+    if (found := store.find(experiment)) and found.code != code_of(experiment):
         raise Refused(f"{store.folder(experiment)} was finished with other code: use another --out")
     of = len(stored.accuracies)
     n_tasks = of if tasks_only is None else min(tasks_only, of)
@@ -210,6 +212,8 @@ def _unlike(stored: Result) -> dict[str, tuple[str | None, str | None]]:
 def _shown(stored: Result, made: Result) -> Shown | None:
     """Return the equivalence of two fingerprints that an identical run shows, or None if it is known."""
     if made.code is None or made.continued_across or stored.continued_across or stored.code == made.code:
+        return None
+    if made.experiment.foreign_code != stored.experiment.foreign_code:
         return None
     return Shown(
         made_by=None if stored.code is None else digest_of(stored.code),

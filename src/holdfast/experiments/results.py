@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
+import os
+import re
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from holdfast.core.atomic import replacing
 from holdfast.core.fingerprint import Fingerprint
 from holdfast.experiments import metrics
 from holdfast.experiments.code import Continued
-from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.experiment import Experiment, parting, short_hash
 from holdfast.experiments.measured import check_parts, metrics_of
 from holdfast.experiments.probes.footprint import Footprint
+from holdfast.experiments.stored_json import check, parse, read_text
+
+RESULT, EXPERIMENT, LOCK = "result.json", "experiment.json", ".lock"
+PACKED = "results.jsonl"  # a result a line
+REMOVE = "remove it, or use another --out or --fresh"
+MATRICES = ("accuracies", "moved", "apart")  # which have most of the numbers, each of which is a float
+_RUN = re.compile(r'\{"run": ?"(?P<run>[^"\\]*)", ?')  # how a line of PACKED begins
+_NAMED = re.compile("(?P<seed>[0-9]{1,19})-(?P<digest>[0-9a-f]{10})")  # how the folder of a run is named
 
 
 class Result(BaseModel):
@@ -55,6 +68,14 @@ class Result(BaseModel):
     probes: dict[str, dict[str, Any]] = Field(default_factory=dict)
     code: Fingerprint | None = None
     continued_across: list[Continued] = Field(default_factory=list)
+
+    @field_validator("experiment", mode="before")
+    @classmethod
+    def _experiment_is_of_a_file(cls, given: Any) -> Any:
+        if isinstance(given, Experiment):
+            return given
+        check(given)
+        return Experiment.stored(given)
 
     @field_validator("probes")
     @classmethod
@@ -99,11 +120,13 @@ class Busy(Refused):
 
 @dataclass(frozen=True)
 class ResultStore:
-    """A folder of runs, each in a folder of its own that is named by its experiment.
+    """A folder of runs, each in a folder of its own that is named by its experiment, or in a line of a file PACKED.
+
+    A file PACKED is in the folder of a benchmark.
 
     Example:
         >>> store = ResultStore(Path("runs"))
-        >>> store.load(Experiment(stream="split_digits", seed=987654321)) is None  # not run yet
+        >>> store.find(Experiment(stream="split_digits", seed=987654321)) is None  # not run yet
         True
     """
 
@@ -112,70 +135,303 @@ class ResultStore:
     def folder(self, experiment: Experiment) -> Path:
         return self.root / experiment.path
 
-    def load(self, experiment: Experiment) -> Result | None:
-        """The result of a finished run; None if it is not finished."""
-        path = self.folder(experiment) / "result.json"
-        return read_result(path) if path.exists() else None
+    def find(self, experiment: Experiment) -> Result | None:
+        """The result of a finished run; None if it is not finished.
+
+        ValueError if what stands in its place is damaged, or the result of another experiment.
+        """
+        path = self.folder(experiment) / RESULT
+        if path.exists():
+            result = read_result(path)
+            if unlike := parting(result.experiment, experiment):
+                raise ValueError(f"{path} is the result of another run ({unlike}): {REMOVE}")
+            return result
+        packed = self.root / experiment.benchmark / PACKED
+        if not packed.is_file():
+            return None
+        return read_packed(packed).get(packed.with_name(f"{PACKED}#{experiment.digest}"))
 
     def save(self, result: Result) -> None:
-        text = json.dumps(result.model_dump(mode="json"), indent=1)
-        write_text(self.folder(result.experiment) / "result.json", text + "\n")
+        write_text(self.folder(result.experiment) / RESULT, as_text(result.model_dump(mode="json")))
 
     def results(self) -> list[Result]:
         """All finished runs; a damaged or foreign file is named in a warning and passed over."""
         return list(self.results_by_path().values())
 
     def results_by_path(self) -> dict[Path, Result]:
-        """All finished runs by the files that hold them, as `results`."""
-        found = {}
-        for path in sorted(self.root.rglob("result.json")):
+        """All finished runs by the files that hold them, as `results`; one of several in a file as 'FILE#digest'."""
+        found: dict[Path, Result] = {}
+        for path in sorted([*self.root.rglob(RESULT), *self.root.rglob(PACKED)]):
             try:
-                found[path] = read_result(path)
+                found |= read_packed(path) if path.name == PACKED else {path: read_result(path)}
             except (OSError, ValueError) as error:
                 warnings.warn(str(error), stacklevel=2)
-        return found
+        return dict(sorted(found.items(), key=_order))
 
     @contextmanager
     def claimed(self, experiment: Experiment) -> Iterator[Path]:
-        """The folder of `experiment`, for this process alone; refused if it is of another configuration."""
+        """The folder of `experiment`, for this process alone; refused if it is of another configuration.
+
+        If nothing was left in it at the end, as of a run that was refused, the folder is gone again.
+        """
         folder = self.folder(experiment)
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Busy(f"{folder} is being run by another process: wait for it, or use another --out") from None
-            for half in folder.glob("*.writing"):  # of a process that was killed
-                half.unlink()
-            self._check_configuration(experiment, folder / "experiment.json")
-            yield folder
+        self._check_root()
+        try:
+            with _locked(folder):
+                for half in folder.glob("*.writing"):  # of a process that was killed
+                    half.unlink()
+                self._check_configuration(experiment, folder / EXPERIMENT)
+                try:
+                    yield folder
+                finally:
+                    if {each.name for each in folder.iterdir()} <= {EXPERIMENT, LOCK}:
+                        (folder / EXPERIMENT).unlink(missing_ok=True)
+        finally:
+            _remove_empty(folder, self.root)
+
+    def discard(self, experiment: Experiment) -> None:
+        """Remove what is there of an experiment, and what was begun of it by other code of another package."""
+        for folder, _ in self.begun_by_other_code(experiment):
+            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self.folder(experiment), ignore_errors=True)
+
+    def begun_by_other_code(self, experiment: Experiment) -> Iterator[tuple[Path, Experiment]]:
+        """Runs that were begun and stopped, of the same experiment but for code of another package.
+
+        Each folder is locked while it is looked at; one that is being run is left out.
+        """
+        wanted = experiment.model_copy(update={"foreign_code": {}}).identity
+        own = self.folder(experiment)
+        for path in sorted(own.parent.glob(f"{experiment.seed}-*/{EXPERIMENT}")) if experiment.foreign_code else []:
+            if path.parent == own or (path.parent / RESULT).exists():
+                continue
+            with contextlib.suppress(Busy, OSError, ValueError), _locked(path.parent):
+                found = Experiment.stored(parse(read_text(path)))
+                if found.model_copy(update={"foreign_code": {}}).identity == wanted:
+                    yield path.parent, found
+
+    def _check_root(self) -> None:
+        for place in (self.root, *self.root.absolute().parents):
+            if place.exists() and not place.is_dir():
+                raise Refused(f"{place} is no folder, so no results can go to {self.root}: name another --out")
 
     def _check_configuration(self, experiment: Experiment, path: Path) -> None:
-        expected = experiment.model_dump(mode="json")
         if not path.exists():
-            write_text(path, json.dumps(expected, indent=1) + "\n")
+            write_text(path, as_text(experiment.model_dump(mode="json")))
             return
         try:
-            found = json.loads(path.read_text())
+            found = Experiment.stored(parse(read_text(path)))
         except ValueError as error:
-            raise Refused(f"{path} is damaged ({error}): use another --out or --fresh") from error
-        for name, value in expected.items():
-            if found.get(name) != value:
-                raise Refused(
-                    f"{path.parent} was made with {name}={found.get(name)}, not {value}: use another --out or --fresh"
-                )
+            raise Refused(f"{path} is damaged ({_first_line(error)}): use another --out or --fresh") from error
+        if unlike := parting(found, experiment):
+            raise Refused(f"{path.parent} was made with {unlike}: use another --out or --fresh")
+
+
+def split_place(path: Path) -> tuple[Path, str]:
+    """Return the file of a result, and its digest if the file holds several; else ''.
+
+    Example:
+        >>> split_place(Path("runs/split_digits/results.jsonl#0123456789"))
+        (PosixPath('runs/split_digits/results.jsonl'), '0123456789')
+    """
+    name, _, digest = path.name.partition("#")
+    return (path.with_name(name), digest) if name == PACKED else (path, "")
+
+
+def _order(item: tuple[Path, Result]) -> tuple[str, str, int, str]:
+    """Sort results by the folder of their benchmark, row, seed and settings, wherever they stand in it."""
+    path, result = item
+    benchmark = path.parent if split_place(path)[1] else path.parent.parent.parent
+    return str(benchmark), result.experiment.row, result.experiment.seed, json.dumps(result.experiment.identity)
 
 
 def read_result(path: Path) -> Result:
-    """The result in a file; ValueError naming the file if it is none."""
+    """The result in a file, or in a line of one as 'results.jsonl#digest'; ValueError naming the file if it is none.
+
+    A folder that is named by an experiment, or says in EXPERIMENT which it is of, must hold the result of that one.
+    """
+    file, digest = split_place(path)
+    if digest:
+        found = read_packed(file)
+        if path not in found:
+            raise ValueError(f"no result {digest} in {file}")
+        return found[path]
+    text = read_text(path)
     try:
-        return Result.model_validate_json(path.read_text())
-    except (ValidationError, UnicodeDecodeError) as error:
-        first = str(error).splitlines()[0]
-        raise ValueError(f"{path} is no result of a run: {first}") from error
+        result = _result_of(text)
+    except ValueError as error:
+        raise ValueError(f"{path} is no result of a run: {_first_line(error)}") from error
+    _check_place(path, result, text)
+    return result
+
+
+def read_packed(path: Path) -> dict[Path, Result]:
+    """The results in a file PACKED by their places, 'FILE#digest'; a line that is none is named in a warning."""
+    try:
+        status = path.stat()
+        found, odd = _read_packed(path, status.st_mtime_ns, status.st_size, status.st_ino)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {_first_line(error)}") from error
+    for text in odd:
+        warnings.warn(text, stacklevel=3)
+    return dict(found)
+
+
+@lru_cache(maxsize=64)
+def _read_packed(path: Path, *_: int) -> tuple[dict[Path, Result], list[str]]:
+    """The results of a file in the state that the numbers tell, and what is odd in it."""
+    found: dict[Path, Result] = {}
+    odd = []
+    for i, line in enumerate(read_text(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            said = _RUN.match(line)
+            if said is None:
+                raise ValueError('it does not begin with {"run":"benchmark/row/seed-digest",')
+            result = _result_of("{" + line[said.end() :])
+            result = result.model_copy(update={"accuracies": _filled_up(result.accuracies)})
+            if said["run"] != result.experiment.path:
+                raise ValueError(f"it states the run {said['run']}, but holds the result of {result.experiment.path}")
+            place = path.with_name(f"{path.name}#{said['run'].rpartition('-')[2]}")
+            if place in found:
+                raise ValueError(f"a line above it holds the same run, {said['run']}")
+            found[place] = result
+        except ValueError as error:
+            odd.append(f"{path}, line {i}, is no result of a run and is passed over: {_first_line(error)}")
+    return found, odd
+
+
+def _result_of(text: str) -> Result:
+    """Return the result that a text states; ValueError if it is none, or has what no run leaves."""
+    result = Result.model_validate_json(text)
+    check({name: value for name, value in result if name not in MATRICES})
+    return result
+
+
+def _check_place(path: Path, result: Result, text: str) -> None:
+    """Raise ValueError if the folder of a result says that it is of another experiment."""
+    experiment, folder = result.experiment, path.parent
+    if named := _NAMED.fullmatch(folder.name):
+        # Before every option was stated, the hash was over what the file says.
+        is_named_so = named["digest"] == experiment.digest or named["digest"] == short_hash(parse(text)["experiment"])
+        if int(named["seed"]) != experiment.seed or not is_named_so:
+            raise ValueError(
+                f"{path} is the result of another run, {experiment.label} ({experiment.digest}), than its folder is "
+                f"named by: {REMOVE}"
+            )
+    stated = folder / EXPERIMENT
+    if not stated.is_file():
+        return
+    try:
+        unlike = parting(experiment, Experiment.stored(parse(read_text(stated))))
+    except (OSError, ValueError):  # which `claimed` will tell, if the run is asked for
+        return
+    if unlike:
+        raise ValueError(f"{path} is the result of another run than {EXPERIMENT} beside it ({unlike}): {REMOVE}")
+
+
+def line_of(result: Result) -> str:
+    """Return the line of a file PACKED that holds a result; what a run has not left is not there."""
+    content = result.model_dump(mode="json")
+    unsaid = {name: field.get_default(call_default_factory=True) for name, field in Result.model_fields.items()}
+    said = {name: value for name, value in content.items() if value != unsaid[name]}
+    said["accuracies"] = _without_trailing(result.accuracies)
+    return json.dumps({"run": result.experiment.path, **said}, separators=(",", ":"))
+
+
+def _without_trailing(rows: list[list[float | None]]) -> list[list[float | None]]:
+    """Return rows of a matrix without the None at their ends, if the width can still be told from the longest."""
+    short = []
+    for row in rows:
+        n = len(row)
+        while n and row[n - 1] is None:
+            n -= 1
+        short.append(row[:n])
+    return short if max(map(len, short), default=0) == max(map(len, rows), default=0) else rows
+
+
+def _filled_up(rows: list[list[float | None]]) -> list[list[float | None]]:
+    """Return the rows of a matrix from which None at their ends was left out."""
+    width = max(map(len, rows), default=0)
+    return [row + [None] * (width - len(row)) for row in rows]
+
+
+def as_text(content: Any) -> str:
+    """Return JSON to store: a field a line, and a row of a matrix a line.
+
+    Example:
+        >>> print(as_text({"lr": 0.1, "accuracies": [[0.5, None], [0.25, 0.75]]}), end="")
+        {
+         "lr": 0.1,
+         "accuracies": [
+          [0.5, null],
+          [0.25, 0.75]
+         ]
+        }
+    """
+    return _as_lines(content, "") + "\n"
+
+
+def _as_lines(value: Any, indent: str) -> str:
+    if isinstance(value, list) and any(isinstance(row, list) for row in value):
+        rows = ",\n".join(f"{indent} {json.dumps(row)}" for row in value)
+        return f"[\n{rows}\n{indent}]"
+    if isinstance(value, dict) and (
+        not indent or any(isinstance(each, list | dict) and each for each in value.values())
+    ):
+        items = [f"{indent} {json.dumps(name)}: {_as_lines(each, indent + ' ')}" for name, each in value.items()]
+        return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+    return json.dumps(value)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a small file in one step, so that it is never half there."""
     with replacing(path) as file:
         file.write(text.encode())
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Context manager: hold the lock of a folder, which is made; Busy if another process holds it.
+
+    The file is gone afterwards. A process that has opened it before, and locks it then, holds the lock of nothing:
+    hence the look at what is there after locking.
+    """
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = (folder / LOCK).open("w")
+        except FileNotFoundError:  # the folder was removed in between
+            continue
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Busy(f"{folder} is being run by another process: wait for it, or use another --out") from None
+            if not _is_at(lock, folder / LOCK):
+                continue
+            try:
+                yield
+            finally:
+                (folder / LOCK).unlink(missing_ok=True)
+            return
+
+
+def _is_at(file: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove_empty(folder: Path, root: Path) -> None:
+    """Remove a folder if it is empty, and the folders above it below `root` likewise."""
+    with contextlib.suppress(OSError):  # which says that one is not empty
+        while folder != root:
+            folder.rmdir()
+            folder = folder.parent
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

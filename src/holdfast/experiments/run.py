@@ -22,7 +22,7 @@ from holdfast.core.checkpoint import (
     write_checkpoint,
 )
 from holdfast.core.classes import learns_by_task
-from holdfast.core.fingerprint import Fingerprint
+from holdfast.core.fingerprint import Fingerprint, changed_modules
 from holdfast.core.state import Count, State, Stateful, restore_generator
 from holdfast.experiments.code import Continued, code_of, continued, listed
 from holdfast.experiments.experiment import Experiment
@@ -156,21 +156,23 @@ def run(
         [3, 3, 3]
     """
     wanted = wanted_probes(probes, record=record)
+    # Code of other packages may have changed since, and an experiment of a file may not state all.
+    experiment = Experiment.model_validate(experiment.model_dump(mode="json"))
     if fresh:
-        shutil.rmtree(store.folder(experiment), ignore_errors=True)
-    elif finished := store.load(experiment):
+        store.discard(experiment)
+    elif finished := store.find(experiment):
         if missing := lacking(finished, store.folder(experiment), wanted):
             without = " ".join(missing)
             folder = store.folder(experiment)
             warnings.warn(f"{folder} was finished without {without}: --fresh runs it again", stacklevel=2)
         return finished
     with store.claimed(experiment) as folder, torch.random.fork_rng(devices=[]):
-        if finished := store.load(experiment):  # by another process, between the look above and the claim
+        if finished := store.find(experiment):  # by another process, between the look above and the claim
             return finished
         state, stream = _begun(experiment, data, device, wanted)
         state.code = code_of(experiment)
         checkpoint = folder / CHECKPOINT
-        _continue(state, checkpoint, anyway=continue_anyway)
+        _take_up(state, experiment, store, anyway=continue_anyway)
         with ExitStack() as at_end:
             for probe in state.probes:
                 at_end.callback(probe.close)
@@ -191,7 +193,20 @@ def _begun(experiment: Experiment, data: Path | None, device: str, probes: Seque
     return Run(experiment, stream, device, probes), stream
 
 
-def _continue(state: Run, checkpoint: Path, *, anyway: bool) -> None:
+def _take_up(state: Run, experiment: Experiment, store: ResultStore, *, anyway: bool) -> None:
+    """Go on from the checkpoint of an experiment, if there is one, or from one by earlier code of another package."""
+    checkpoint = store.folder(experiment) / CHECKPOINT
+    if not checkpoint.exists() and not previous_checkpoint(checkpoint).exists():
+        for folder, earlier in store.begun_by_other_code(experiment):
+            _continue(state, folder / CHECKPOINT, experiment, earlier, anyway=anyway)
+            state.save(checkpoint)
+            shutil.rmtree(folder)
+            return
+    _continue(state, checkpoint, experiment, experiment, anyway=anyway)
+
+
+def _continue(state: Run, checkpoint: Path, experiment: Experiment, of: Experiment, *, anyway: bool) -> None:
+    """Go on from a checkpoint of the experiment `of`: the same, or the same with other code of another package."""
     try:
         saved = read_checkpoint(checkpoint)
     except FileNotFoundError:
@@ -199,20 +214,22 @@ def _continue(state: Run, checkpoint: Path, *, anyway: bool) -> None:
     except CorruptCheckpoint as error:
         warnings.warn(f"{error}; no other is there, so the run begins anew", stacklevel=3)
         return
-    if saved.get("digest") != state.digest:
+    if saved.get("digest") != of.digest:
         raise CorruptCheckpoint(f"{checkpoint} is of another experiment: use another --out or --fresh")
     old, across = _code_behind(saved, checkpoint)
-    if old != state.code:
-        change = continued(saved.get("n_steps", 0), old, state.code)
+    foreign = changed_modules(of.foreign_code, experiment.foreign_code)
+    foreign += state.probes.changed_code(saved.get("probes", {}))
+    if old != state.code or foreign:
+        change = continued(saved.get("n_steps", 0), old, state.code, foreign)
         if not anyway:
             raise Refused(
                 f"{checkpoint} was made by other code ({_changes(change)}): --fresh begins anew, "
                 "--continue-anyway goes on from there and says so in the result"
             )
         across = [*across, change]
-    code, told = state.code, [change.model_dump() for change in across]
+    told = [change.model_dump() for change in across]
     try:
-        state.restore(saved | {"code": code, "continued_across": told})
+        state.restore(saved | {"digest": state.digest, "code": state.code, "continued_across": told})
     except ValueError:
         raise
     except Exception as error:  # whatever a file made to do harm leads to
@@ -229,7 +246,7 @@ def _code_behind(saved: State, checkpoint: Path) -> tuple[Fingerprint | None, li
 
 
 def _changes(change: Continued) -> str:
-    if change.old is None:
+    if change.old is None and not change.changed:
         return "which is not recorded in it"
     return f"{listed(change.changed)} {'differs' if len(change.changed) == 1 else 'differ'}"
 

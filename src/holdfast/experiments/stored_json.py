@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from holdfast.data.untrusted import read_at_most
 MAX_BYTES = 256 * 2**20  # of a file; the largest packed one has some megabytes
 MAX_DEPTH = 32
 MAX_TEXT = 10_000  # characters of one text
+_SHORT = 100  # characters, of which no text has too many
 MAX_NUMBER = 2**63 - 1  # a whole number, in either direction
 
 
@@ -38,25 +40,34 @@ def parse(text: str) -> Any:
         content = json.loads(text)
     except RecursionError:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels") from None
-    _check(content, depth=0)
+    check(content)
     return content
 
 
-def _check(value: Any, depth: int) -> None:
+def check(content: Any) -> None:
+    """Raise ValueError if a value of JSON is too deep, or has absurd numbers or texts."""
+    _check([content], depth=0)
+
+
+def _check(values: Iterable[Any], depth: int) -> None:
+    """Check all values of a list or of an object, its keys among them. Most of what is stored is short."""
     if depth > MAX_DEPTH:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
-    if isinstance(value, dict):
-        for key, item in value.items():
-            _check(key, depth + 1)
-            _check(item, depth + 1)
-    elif isinstance(value, list):
-        for item in value:
-            _check(item, depth + 1)
-    elif isinstance(value, str):
-        if len(value) > MAX_TEXT:
-            raise ValueError(f"it has a text of {len(value):,} characters, expected at most {MAX_TEXT:,}")
-        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise ValueError("it has half a character, which is no text")
-    elif isinstance(value, int) and abs(value) > MAX_NUMBER:
-        digits = math.ceil(abs(value).bit_length() * math.log10(2))
-        raise ValueError(f"it has a number of {digits} digits")
+    for value in values:
+        if isinstance(value, str):
+            if len(value) > _SHORT or not value.isascii():
+                _check_text(value)
+        elif isinstance(value, dict):
+            _check([*value, *value.values()], depth + 1)
+        elif isinstance(value, list):
+            _check(value, depth + 1)
+        elif isinstance(value, int) and not -MAX_NUMBER <= value <= MAX_NUMBER:
+            digits = math.ceil(abs(value).bit_length() * math.log10(2))
+            raise ValueError(f"it has a number of {digits} digits")
+
+
+def _check_text(value: str) -> None:
+    if len(value) > MAX_TEXT:
+        raise ValueError(f"it has a text of {len(value):,} characters, expected at most {MAX_TEXT:,}")
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError("it has half a character, which is no text")

@@ -198,7 +198,11 @@ class _Overseer:
 
     def look_for_finished(self) -> None:
         for job in self.jobs:
-            if (self.store.folder(job.experiment) / "result.json").exists():
+            try:
+                job.result = self.store.find(job.experiment)
+            except (OSError, ValueError) as error:
+                self._fail(job, str(error))
+            if job.result is not None:
                 job.found = True
                 self._finish(job)
         with warnings.catch_warnings(action="ignore"):  # what is damaged tells no time, and is no matter here
@@ -265,7 +269,7 @@ class _Overseer:
     def _finish(self, job: Job) -> None:
         folder = self.store.folder(job.experiment)
         try:
-            job.result = self.store.load(job.experiment)
+            job.result = self.store.find(job.experiment)
         except (OSError, ValueError) as error:
             self._fail(job, str(error))
             return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from holdfast.experiments.differences import between_rows, stated
+from holdfast.experiments.differences import between_rows, telling
 from holdfast.experiments.equivalent import MARK, NONE_KNOWN, Equivalences, code_marks
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import Result
@@ -107,9 +107,7 @@ def unlike(results: list[Result]) -> list[str]:
 
 def _differences(experiment: Experiment, rivals: list[Experiment]) -> str:
     """Return the settings that differ from other runs of the row, in brackets; empty if there are none."""
-    settings, *others = (stated(each) for each in (experiment, *rivals))
-    varying = sorted(name for name in {n for o in others for n in o} if len({o.get(name) for o in others}) > 1)
-    told = ", ".join(f"{name}={settings[name]}" for name in varying if name in settings)
+    told = ", ".join(f"{name}={value}" for name, value in telling(experiment, rivals).items())
     return f" ({told})" if told else ""
 
 

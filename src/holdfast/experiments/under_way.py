@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.checkpoint import CHECKPOINT, CorruptCheckpoint, read_plain
+from holdfast.experiments.results import EXPERIMENT, LOCK, RESULT
 from holdfast.experiments.stored_json import parse, read_text
-
-RESULT, EXPERIMENT, LOCK = "result.json", "experiment.json", ".lock"
 
 
 @dataclass(frozen=True)

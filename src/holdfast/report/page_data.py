@@ -5,14 +5,12 @@ from __future__ import annotations
 import base64
 import io
 import math
-import os
 import shlex
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from PIL import Image
@@ -208,7 +206,7 @@ def _run(run: Run, base: Path) -> Data:
         "seed": run.seed,
         "path": str(run.path),
         "command": shlex.join(["holdfast", "remake", str(run.path)]),
-        "address": quote(os.fsencode(os.path.relpath(run.path, base))),
+        "address": run.address(base),
         "accuracies": [[_finite(a) for a in row] for row in result.accuracies],
         "metrics": {name: _finite(value) for name, value in result.metrics.items()},
         "n_steps": result.n_steps,

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from holdfast.experiments.probes.record import RECORD, Record, read_record
+from holdfast.experiments.probes.record import Record, read_record, record_in
 from holdfast.report.tables import Run
 
 
 def has_record(run: Run) -> bool:
     """Return True if the file of the record exists."""
-    return run.path.with_name(RECORD).exists()
+    return record_in(run.path.parent) is not None
 
 
 def first_record(runs: list[Run], problems: list[str]) -> tuple[Run, Record] | None:
     """The first of `runs` that left a record, and that; what cannot be used is named in `problems`."""
-    for run in filter(has_record, runs):
-        path = run.path.with_name(RECORD)
+    for run in runs:
+        if (path := record_in(run.path.parent)) is None:
+            continue
         try:
             record = read_record(path)
         except OSError as error:  # which need not name the file

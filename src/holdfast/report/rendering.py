@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 import html
 import io
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from rich.box import SIMPLE
 from rich.console import Group, RenderableType
@@ -156,7 +154,7 @@ def latex(grid: Grid, base: Path) -> str:
     caption = " ".join([f"{grid.title}.", *grid.notes])
     lines = []
     for line in grid.lines:
-        runs = list(dict.fromkeys(_address(run, base) for field in line for piece in field for run in piece.runs))
+        runs = list(dict.fromkeys(run.address(base) for field in line for piece in field for run in piece.runs))
         comment = f"  % {' '.join(runs)}" if runs else ""
         lines.append(" & ".join(" ".join(map(_latex, field)) for field in line) + rf" \\{comment}")
     return "\n".join(
@@ -249,7 +247,7 @@ def as_csv(tables: list[Table], base: Path) -> str:
                         verdict.short if verdict else None,
                         verdict.word if verdict else None,
                         "; ".join(verdict.remarks) if verdict else None,
-                        " ".join(_address(run, base) for run in cell.runs),
+                        " ".join(run.address(base) for run in cell.runs),
                     ]
                 )
     return file.getvalue()
@@ -301,10 +299,6 @@ def _ours(column: Column, cell: Cell) -> Piece:
     return Piece(text + ("†" if cell.departures else ""), cell.best, cell.runs)
 
 
-def _address(run: Run, base: Path) -> str:
-    return quote(os.fsencode(os.path.relpath(run.path, base)))  # a name need not be text
-
-
 def _rich(field: Field) -> Text:
     return Text(" ").join(Text(piece.text, style=_style(piece)) for piece in field)
 
@@ -316,7 +310,7 @@ def _style(piece: Piece) -> Style:
 def _markdown(piece: Piece, base: Path) -> str:
     text = re.sub(r"([\\`*\[\]<])", r"\\\1", piece.text)
     text = f"**{text}**" if piece.bold else text
-    return f"[{text}]({_address(piece.runs[0], base)})" if piece.runs else text
+    return f"[{text}]({piece.runs[0].address(base)})" if piece.runs else text
 
 
 def _latex(piece: Piece) -> str:
@@ -336,7 +330,7 @@ def _html(piece: Piece, base: Path) -> str:
         return text
     first, *_ = piece.runs
     hint = f"seeds {', '.join(str(run.seed) for run in piece.runs)}; the first with {first.versions}"
-    return f'<a href="{html.escape(_address(first, base))}" title="{html.escape(hint)}">{text}</a>'
+    return f'<a href="{html.escape(first.address(base))}" title="{html.escape(hint)}">{text}</a>'
 
 
 Renderer = Callable[[Grid, Path], str]

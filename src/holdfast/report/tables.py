@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 import numpy as np
 
 from holdfast.experiments.differences import decided
-from holdfast.experiments.results import Result
+from holdfast.experiments.results import Result, split_place
 from holdfast.report.statistics import paired_t_test
 
 SIGNIFICANT = 0.05
@@ -63,6 +65,12 @@ class Run:
     @property
     def seed(self) -> int:
         return self.result.experiment.seed
+
+    def address(self, base: Path) -> str:
+        """Return the address of its file from the folder `base`, as a link has it."""
+        file, digest = split_place(self.path)
+        of_file = quote(os.fsencode(os.path.relpath(file, base)))  # a name need not be text
+        return f"{of_file}#{digest}" if digest else of_file
 
     @cached_property
     def decided(self) -> dict[str, str]:

@@ -26,7 +26,7 @@ def test_its_diagonal_is_the_accuracy_at_the_end(tmp_path: Path) -> None:
     for classes, accuracy in zip(tasks, result.accuracies[-1], strict=True):
         right, n = (sum(by_class[y][i] for y in classes) for i in (0, 1))
         assert right / n == pytest.approx(accuracy)
-    stored = ResultStore(tmp_path).load(experiment)
+    stored = ResultStore(tmp_path).find(experiment)
     assert stored is not None
     assert stored.probes == result.probes
 

@@ -88,7 +88,7 @@ def test_a_run_leaves_its_footprint_and_is_otherwise_as_without(tmp_path, monkey
     weighed = run(experiment, ResultStore(tmp_path / "a"))
     assert isinstance(weighed.footprint, Footprint)
     assert weighed.footprint.weights == 2 * 4 * weighed.n_parameters
-    assert ResultStore(tmp_path / "a").load(experiment) == weighed
+    assert ResultStore(tmp_path / "a").find(experiment) == weighed
 
     n_steps = weighed.n_steps
     observe = ER.observe

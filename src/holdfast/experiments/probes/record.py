@@ -5,7 +5,9 @@ The record is a file beside the result. A run with a record ends with the same b
 
 from __future__ import annotations
 
+import lzma
 import math
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,8 @@ from torch import Tensor
 
 from holdfast.core.checkpoint import CorruptCheckpoint, previous_checkpoint, read_checkpoint, write_checkpoint
 from holdfast.core.drift import spread
+from holdfast.core.state import State
+from holdfast.data.untrusted import read_at_most
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.probes._base import Probe, in_turn
 from holdfast.learner import Learner
@@ -26,6 +30,9 @@ from holdfast.methods._base import ReplayMethod
 from holdfast.streams._base import Stream, Task
 
 RECORD = "record.safetensors"
+RECORD_PACKED = f"{RECORD}.xz"  # as results/ has it
+XZ_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9, "lc": 2, "lp": 1, "pb": 1}]  # numbers of two bytes
+MAX_BYTES = 64 * 2**20  # of a record that is unpacked
 N_SAMPLES = 300  # of the first task's test samples
 N_COMPONENTS = 50  # of their features: as many as are usual before t-SNE, and a file of some hundred kB
 N_THUMBNAILS = 200
@@ -109,9 +116,18 @@ class Recorder(Probe):
         previous_checkpoint(path).unlink(missing_ok=True)  # of a run that was killed after it had written this
 
 
+def record_in(folder: Path) -> Path | None:
+    """Return the file of the record in a folder of a run; None if there is none.
+
+    Example:
+        >>> record_in(Path("no_such_folder"))
+    """
+    return next((folder / name for name in (RECORD, RECORD_PACKED) if (folder / name).exists()), None)
+
+
 def read_record(path: Path) -> Record:
     """The record in a file; ValueError naming the file if it is none or damaged."""
-    content = read_checkpoint(path)
+    content = _unpacked(path) if path.name == RECORD_PACKED else read_checkpoint(path)
     try:
         memory = content.pop("memory")
         record = Record(**content, memory=None if memory is None else StoredSamples(**memory))
@@ -121,6 +137,24 @@ def read_record(path: Path) -> Record:
     if not whole:
         raise CorruptCheckpoint(f"{path} is no record of a run: its parts do not fit together")
     return record
+
+
+def _unpacked(path: Path) -> State:
+    """Read a compressed file, of no more than MAX_BYTES."""
+    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=2 * MAX_BYTES)
+    try:
+        content = unpacking.decompress(read_at_most(path, MAX_BYTES), max_length=MAX_BYTES)
+    except (lzma.LZMAError, ValueError) as error:
+        raise CorruptCheckpoint(f"{path} is no record of a run: {error}") from error
+    if not unpacking.eof:
+        raise CorruptCheckpoint(f"{path} is no record of a run: it ends early, or is too large")
+    with tempfile.TemporaryDirectory(prefix="holdfast-record-") as folder:
+        whole = Path(folder) / RECORD
+        whole.write_bytes(content)
+        try:
+            return read_checkpoint(whole)
+        except CorruptCheckpoint as error:
+            raise CorruptCheckpoint(str(error).replace(str(whole), str(path))) from error
 
 
 def _is_whole(record: Record) -> bool:

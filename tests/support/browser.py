@@ -45,11 +45,15 @@ class Browser:
 
     def open(self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         """Show a file, in a window of a size, for someone who prefers dark pages or light ones."""
+        self.open_address(path.resolve().as_uri(), width=width, height=height, dark=dark)
+
+    def open_address(self, address: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        """Show the page at an address, as `open` shows a file."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.devtools("Emulation.setEmulatedMedia", {"features": [scheme]})
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.devtools("Emulation.setDeviceMetricsOverride", size)
-        self._post("url", {"url": path.resolve().as_uri()})
+        self._post("url", {"url": address})
 
     def run(self, script: str) -> Any:
         """What the body of a function returns."""

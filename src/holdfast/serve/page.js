@@ -81,8 +81,10 @@ function chart(host, { curves, lines = [], low, high, format, label, xFormat = w
     const paint = curve.colour ? { stroke: curve.colour } : {};
     svg.append(shape("polyline", { class: curve.className, fill: "none", ...paint, points: curve.points.map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ") }));
     if (curve.name && i < 8) {
-      const at = { x: LEFT + 6 + 104 * (i % 4), y: TOP + 2 + 14 * Math.floor(i / 4), ...(curve.colour ? { fill: curve.colour } : {}) };
-      svg.append(shape("text", { class: `${curve.nameClass || ""} class-name`, ...at }, curve.name.slice(0, 14)));
+      const at = { x: LEFT + 6 + 104 * (i % 4), y: TOP + 2 + 14 * Math.floor(i / 4) };
+      const name = shape("text", { class: `${curve.nameClass || ""} class-name`, ...at }, curve.name.slice(0, 14));
+      if (curve.colour) name.style.fill = curve.colour; // the style sheet's colour of texts is stronger than an attribute
+      svg.append(name);
     }
   });
   host.replaceChildren(svg);

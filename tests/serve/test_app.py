@@ -132,6 +132,24 @@ def test_a_key_makes_an_observation_once(tmp_path: Path):
         assert ask("GET", "/models/toy").json()["n_observed"] == 1
 
 
+def test_labels_may_come_later(tmp_path: Path):
+    learner = Learner(**SMALL)
+    learner.observe(*toy_batch(1))
+    x, y = toy_batch(2)
+    with serving(tmp_path) as ask:
+        ask("PUT", "/models/toy", SMALL)
+        ask("POST", "/models/toy/observe", observation(1))
+        assert ask("POST", "/models/toy/predict", {"x": x, "ids": ["a", "b", "c", 4]}).status_code == 200
+        answer = ask("POST", "/models/toy/label", {"ids": ["c", 4], "y": y[2:]})
+        assert answer.json()["loss"] == learner.observe(x[2:], y[2:])
+        for ids, said in ((["c"], "no input waits under 'c'"), (["a", "a"], "twice"), (["a", "b"], "2 ids for 1")):
+            answer = ask("POST", "/models/toy/label", {"ids": ids, "y": [0] * (1 if "2" in said else len(ids))})
+            assert answer.status_code == 409
+            assert said in answer.json()["detail"]
+        answer = ask("POST", "/models/toy/predict", {"x": x, "ids": ["a", "b"]})
+        assert answer.status_code == 409
+
+
 def test_many_observations_at_once_are_all_learned(tmp_path: Path):
     with serving(tmp_path) as ask:
         ask("PUT", "/models/toy", SMALL)

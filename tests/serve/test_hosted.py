@@ -13,6 +13,7 @@ import torch
 from holdfast.core import journal as journal_module
 from holdfast.core.checkpoint import checksum_of, previous_checkpoint
 from holdfast.learner import Learner
+from holdfast.serve import hosted as hosted_module
 from holdfast.serve.hosted import MODEL, Busy, Hosted, KeyTaken, NotDurable, create_hosted, open_hosted
 from tests.serve.support import SMALL, busy, toy_batch
 
@@ -252,3 +253,52 @@ def test_tasks_end_and_the_end_is_replayed(tmp_path: Path):
     with opened(folder) as again:
         assert again.learner.running_task is None
         assert bits(again.learner) == expected
+
+
+def test_kept_inputs_are_learned_when_their_labels_come_also_after_a_crash(tmp_path: Path):
+    with opened(tmp_path / "a") as hosted:
+        observe(hosted, 1)
+        hosted.keep(["a", "b", 3, "d"], batch(2)[0])
+        hosted.keep(["e"], batch(3)[0][:1])
+        hosted.label([3, "a"], [0, 1])[0].result()
+        hosted.save()
+        hosted.label(["e"], [2], key="k", digest="e")[0].result()
+        folder = crashed(hosted, tmp_path / "b")
+    learner = Learner(**SMALL)
+    learner.observe(*batch(1))
+    learner.observe(batch(2)[0][[2, 0]], [0, 1])
+    learner.observe(batch(3)[0][:1], [2])
+    with opened(folder) as again:
+        assert bits(again.learner) == bits(learner)
+        assert len(again.waiting) == 2
+        assert again.label(["e"], [2], key="k", digest="e")[1]
+        with pytest.raises(ValueError, match="no input waits under 'e'"):
+            again.label(["e"], [2])
+        again.label(["b"], [1])[0].result()
+        learner.observe(batch(2)[0][1:2], [1])
+        assert bits(again.learner) == bits(learner)
+
+
+def test_inputs_whose_label_is_refused_wait_again(tmp_path: Path):
+    with opened(tmp_path) as hosted:
+        observe(hosted, 1)
+        hosted.keep(["a"], batch(2)[0][:1])
+        with pytest.raises(ValueError, match="99"):
+            hosted.label(["a"], [99])[0].result()
+        with busy(hosted):
+            answer, _ = hosted.label(["a"], [1])
+            with pytest.raises(ValueError, match="no input waits"):
+                hosted.label(["a"], [1])
+            assert hosted.withdraw(answer)
+        assert hosted.label(["a"], [1])[0].result()["n_observed"] == 2
+
+
+def test_old_inputs_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hosted_module, "INPUT_BYTES", 3 * 5 * 4)
+    with opened(tmp_path) as hosted:
+        observe(hosted, 1)
+        hosted.keep(["a", "b"], batch(2)[0][:2])
+        hosted.keep(["c", "d"], batch(3)[0][:2])
+        with pytest.raises(ValueError, match="'a'"):
+            hosted.label(["a"], [1])
+        hosted.label(["b", "c", "d"], [1, 1, 1])[0].result()

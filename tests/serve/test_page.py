@@ -39,7 +39,7 @@ def page(folder: Path, tokens: Tokens | None = None) -> Iterator[tuple[Browser, 
     shelf = Shelf(folder / "models")
     hosted = shelf.put("pictures", Learner("er", memory=12, lr=0.05), replace=False)
     hosted.record.every = 10
-    for seed in range(60):
+    for seed in range(30):
         hosted.call("observe", *pictures(seed))[0].result()
     shelf.put(LONG, Learner("er"), replace=False)
     bound = _bound("127.0.0.1", 0)
@@ -76,7 +76,7 @@ def test_the_page_shows_a_model_in_every_width_and_colour(tmp_path: Path):
                 assert opened.run("return document.querySelectorAll('#classes tr').length") == 5
                 assert opened.run("return document.documentElement.scrollWidth") <= width
                 assert opened.messages() == []
-        assert "600" in opened.run("return document.getElementById('numbers').innerText")
+        assert "300" in opened.run("return document.getElementById('numbers').innerText")
         opened.run(f"[...document.querySelectorAll('#models button')].find((b) => b.innerText === '{LONG}').click()")
         until(opened, "return document.getElementById('numbers').innerText.includes('–')")
         assert opened.messages() == []

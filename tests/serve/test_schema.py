@@ -25,6 +25,7 @@ OPERATIONS = [
     "DELETE /models/{name}",
     "POST /models/{name}/observe",
     "POST /models/{name}/end_task",
+    "POST /models/{name}/label",
     "POST /models/{name}/predict",
 ]
 

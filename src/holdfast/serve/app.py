@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -39,6 +40,7 @@ from holdfast.serve.wire import (
     Failed,
     Health,
     Inputs,
+    Labels,
     Models,
     Observation,
     Observed,
@@ -287,11 +289,16 @@ def _add_learning(app: FastAPI) -> None:
     responses = EVERYWHERE | GUARDED | OF_A_MODEL | OF_LEARNING
 
     async def made(
-        hosted: Hosted, call: tuple[Any, ...], response: Response, request: Request, key: str | None
+        hosted: Hosted, call: Callable[..., Any], response: Response, request: Request, key: str | None
     ) -> dict[str, Any]:
         """Make a call, unless one with the same key came before."""
-        digest = hashlib.sha256(await request.body()).hexdigest() if key else ""
-        answer, again = hosted.call(*call, key=key, digest=digest)
+        digest = hashlib.sha256(request.url.path.encode() + b"\n" + await request.body()).hexdigest() if key else ""
+        try:
+            answer, again = call(key=key, digest=digest)
+        except KeyTaken:
+            raise
+        except ValueError as error:
+            raise Unfit(str(error)) from error
         if again:
             response.headers["Idempotency-Replayed"] = "true"
         found: dict[str, Any] = await _answer_of(answer, limits.answer_seconds, hosted)
@@ -309,7 +316,7 @@ def _add_learning(app: FastAPI) -> None:
         hosted = shelf.get(name)
         x = _inputs(hosted, given)
         check_size(hosted.learner, tuple(x.shape[1:]), limits.model_bytes)
-        call = ("observe", x, given.y) if given.task is None else ("observe", x, given.y, given.task)
+        call = partial(hosted.call, "observe", x, given.y, *_task_of(given.task))
         return Observed(**await made(hosted, call, response, request, key))
 
     @app.post(
@@ -319,7 +326,19 @@ def _add_learning(app: FastAPI) -> None:
         summary="Say that the running task is over.",
     )
     async def end_task(name: ModelName, request: Request, response: Response, key: Key = None) -> TaskEnded:
-        return TaskEnded(**await made(shelf.get(name), ("end_task",), response, request, key))
+        hosted = shelf.get(name)
+        return TaskEnded(**await made(hosted, partial(hosted.call, "end_task"), response, request, key))
+
+    @app.post(
+        "/models/{name}/label",
+        dependencies=[allowed("observe")],
+        responses=responses,
+        summary="Learn samples that were predicted with ids, now that their labels are known.",
+    )
+    async def label(name: ModelName, given: Labels, request: Request, response: Response, key: Key = None) -> Observed:
+        hosted = shelf.get(name)
+        call = partial(hosted.label, given.ids, given.y, given.task)
+        return Observed(**await made(hosted, call, response, request, key))
 
     @app.post(
         "/models/{name}/predict",
@@ -339,7 +358,12 @@ def predicted(hosted: Hosted, given: Question) -> dict[str, Any]:
     if snapshot is None:
         raise Unfit("the model has learned nothing yet: observe first")
     try:
-        scores = snapshot.scores(_inputs(hosted, given), given.task)
+        x = _inputs(hosted, given)
+        scores = snapshot.scores(x, given.task)
+        if given.ids is not None:
+            hosted.keep(given.ids, x)
+    except Busy:
+        raise
     except (ValueError, RuntimeError) as error:
         raise Unfit(str(error)) from error
     found: dict[str, Any] = {"labels": scores.argmax(dim=1).tolist(), "n_observed": snapshot.n_observed}
@@ -393,6 +417,10 @@ def check_size(learner: Learner, shape: tuple[int, ...], most_bytes: int) -> Non
     n_bytes = sum(weights.nbytes for weights in network.parameters())
     if n_bytes > most_bytes:
         raise Unfit(f"the network for samples of shape {shape} has {n_bytes:,} bytes, allowed are {most_bytes:,}")
+
+
+def _task_of(task: int | None) -> tuple[int, ...]:
+    return () if task is None else (task,)
 
 
 def _inputs(hosted: Hosted, given: Inputs) -> torch.Tensor:

@@ -11,7 +11,6 @@ import secrets
 import shutil
 import threading
 import time
-import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -27,6 +26,7 @@ from holdfast.core.checkpoint import previous_checkpoint, read_checkpoint, write
 from holdfast.core.classes import predicts_by_task
 from holdfast.core.inputs import checked_inputs
 from holdfast.core.state import State
+from holdfast.core.waiting import Waiting, checked_ids
 from holdfast.learner import Learner
 from holdfast.loading import load_learner
 from holdfast.predictor import Snapshot
@@ -38,7 +38,9 @@ N_KEYS = 10_000  # idempotency keys that are remembered
 JOURNAL_BYTES = 2**30
 SAVED_SHARE = 0.25  # of the journal's bound: so many new bytes make a checkpoint, and two checkpoints' worth is kept
 SNAPSHOT_SHARE = 0.1  # of the learning thread's time, while calls wait
-CALLS = frozenset({"observe", "end_task"})
+CALLS = frozenset({"observe", "end_task", "keep", "label"})
+MOST_INPUTS = 10_000  # that wait for their labels
+INPUT_BYTES = 64 * 2**20  # of them
 
 
 class Busy(RuntimeError):
@@ -132,12 +134,39 @@ class Hosted:
             self._changed.notify()
         return waiting.answer, False
 
+    def keep(self, ids: Sequence[Any], x: Tensor) -> None:
+        """Keep inputs (n, …) until their labels come; they are in the journal soon after, and nobody waits for it.
+
+        The oldest inputs expire where there is no room. ValueError for bad ids, Busy if too many calls wait.
+        """
+        ids = checked_ids(ids, len(x))
+        with self._changed:
+            self._put(ids, x)
+            self.call("keep", ids, x)
+
+    def label(
+        self, ids: Sequence[Any], y: Sequence[Any], task: int | None = None, *, key: str | None = None, digest: str = ""
+    ) -> tuple[Future[Any], bool]:
+        """Put the observation of kept inputs into the queue, as `call` does; ValueError names ids that are not kept.
+
+        If the observation is refused, the inputs wait again.
+        """
+        ids = checked_ids(ids, len(y))
+        with self._changed:
+            if key is not None and (known := self._known(key, digest)) is not None:
+                return known, True
+            x = self.waiting.look(ids)
+            answer, _ = self.call("label", ids, x, y, *(() if task is None else (task,)), key=key, digest=digest)
+            self.waiting.take(ids)
+        return answer, False
+
     def withdraw(self, answer: Future[Any]) -> bool:
         """Take a call out of the queue; returns False if it is being made already."""
         with self._changed:
             for waiting in self._queue:
                 if isinstance(waiting, _Waiting) and waiting.answer is answer:
                     self._queue.remove(waiting)
+                    self._wait_again(waiting)
                     self._pending.pop(waiting.note.get("key", ""), None)
                     return True
         return False
@@ -180,6 +209,8 @@ class Hosted:
         self.learner = _learner_of(state, path)
         self.record = Record()
         self.record.load_state_dict(about["record"])
+        self.waiting = Waiting(MOST_INPUTS)
+        self.waiting.load_state_dict(about["waiting"])
         self._keys: OrderedDict[str, tuple[str, Any]] = OrderedDict(
             (key, (digest, answer)) for key, digest, answer in about["keys"]
         )
@@ -202,20 +233,27 @@ class Hosted:
         self._take_snapshot()
 
     def _make_again(self, call: Call) -> None:
+        if call.name == "keep":
+            self._put(call.args[0], call.args[1])
         answer = self._make(call.name, call.args, call.number)
+        if call.name == "label":
+            for key in call.args[0]:
+                if key in self.waiting:
+                    self.waiting.take([key])
         self._remember(call.note, answer)
 
     def _make(self, name: str, args: Sequence[Any], number: int) -> dict[str, Any]:
         """Make a call and measure it; the answer is plain."""
         if name not in CALLS:
             raise ValueError(f"the journal names the call '{name}', which no server makes")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of inputs that look odd: they would be raised again in a replay
-            if name == "end_task":
-                self.learner.end_task()
-                return {"number": number, "n_observed": self.learner.n_observed}
-            predicted = self._tested(*args)
-            loss = self.learner.observe(*args)
+        if name == "keep":
+            return {"number": number, "n_observed": self.learner.n_observed}
+        if name == "end_task":
+            self.learner.end_task()
+            return {"number": number, "n_observed": self.learner.n_observed}
+        args = args[1:] if name == "label" else args
+        predicted = self._tested(*args)
+        loss = self.learner.observe(*args)
         y = args[1]
         self.record.learned(self.learner, args[0], predicted, y.tolist() if isinstance(y, Tensor) else list(y))
         return {
@@ -228,10 +266,21 @@ class Hosted:
         """Predict what is about to be learned; None where the learner cannot yet."""
         known = task if predicts_by_task(self.learner.settings.setting) else None
         try:
-            predicted: list[Any] = self.learner.predict(x, known).tolist()
+            predicted = self.learner.predict(x, known)
         except (RuntimeError, ValueError):  # before anything was learned, or bad input, which observe refuses
             return None
-        return predicted
+        return predicted.tolist() if isinstance(predicted, Tensor) else list(predicted)
+
+    def _put(self, ids: Sequence[Any], x: Tensor) -> None:
+        with self._changed:
+            if not len(self.waiting):
+                self.waiting.capacity = max(1, min(MOST_INPUTS, INPUT_BYTES // max(1, x[0].nbytes)))
+            self.waiting.put(ids, x)
+
+    def _wait_again(self, waiting: _Waiting) -> None:
+        """Let the inputs of a label that was refused wait again."""
+        if waiting.name == "label":
+            self._put(waiting.args[0], waiting.args[1])
 
     def _work(self) -> None:
         while (taken := self._next()) is not None:
@@ -310,7 +359,7 @@ class Hosted:
         written = []
         for waiting in group:
             try:
-                self._check(*waiting.args)
+                self._check(waiting)
                 waiting.number = self.journal.write(waiting.name, waiting.args, note=waiting.note)
                 written.append(waiting)
             except OSError as error:
@@ -322,10 +371,11 @@ class Hosted:
                 self._fail([waiting], error)
         return written
 
-    def _check(self, x: Tensor | None = None, y: Sequence[Any] = (), task: int | None = None) -> None:
+    def _check(self, waiting: _Waiting) -> None:
         """Raise ValueError for most of what the learner would refuse, before it is on disk."""
-        if x is None:
+        if waiting.name != "observe":
             return
+        x, y = waiting.args[:2]
         checked_inputs(x, shape=self.learner.input_shape, dtype=self.learner.input_dtype)
         if len(y) != len(x):
             raise ValueError(f"y has {len(y)} labels for {len(x)} samples: give one a sample")
@@ -354,6 +404,7 @@ class Hosted:
         if error is None:
             waiting.answer.set_result(answer)
         else:
+            self._wait_again(waiting)
             waiting.answer.set_exception(error)
 
     def _known(self, key: str, digest: str) -> Future[Any] | None:
@@ -391,6 +442,9 @@ class Hosted:
         self._snapshot_at = time.monotonic()
         self._snapshot_seconds = self._snapshot_at - started
 
+    def _stored_keys(self) -> list[tuple[str, str, Any]]:
+        return [(key, digest, answer) for key, (digest, answer) in self._keys.items()]
+
     def _try_to_save(self) -> None:
         try:
             self._save()
@@ -399,7 +453,10 @@ class Hosted:
 
     def _save(self) -> None:
         last = self.journal.last
-        write_checkpoint(self.folder / MODEL, _state(self.learner, self.record, self._keys, self._journal_name, last))
+        with self._changed:
+            waiting = self.waiting.state_dict()
+        about = {"journal": self._journal_name, "holds": last, "keys": self._stored_keys(), "waiting": waiting}
+        _write(self.folder, self.learner, {**about, "record": self.record.state_dict()})
         self._held_before, self._held = self._held, last
         self._unheld_bytes = 0
         self.save_failure = None
@@ -412,7 +469,8 @@ def create_hosted(folder: Path, learner: Learner, **limits: Any) -> Hosted:
     A crash leaves either the one that was there before or the new one, whole.
     """
     name = f"journal-{secrets.token_hex(4)}"
-    write_checkpoint(folder / MODEL, _state(learner, Record(), OrderedDict(), name, 0))
+    about = {"journal": name, "holds": 0, "keys": [], "waiting": Waiting(MOST_INPUTS).state_dict()}
+    _write(folder, learner, {**about, "record": Record().state_dict()})
     _clear(folder, name)
     return Hosted(folder, **limits)
 
@@ -433,12 +491,8 @@ def _clear(folder: Path, journal: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _state(
-    learner: Learner, record: Record, keys: OrderedDict[str, tuple[str, Any]], journal: str, holds: int
-) -> State:
-    stored = [(key, digest, answer) for key, (digest, answer) in keys.items()]
-    about = {"journal": journal, "holds": holds, "keys": stored, "record": record.state_dict()}
-    return {"hosted": about, "learner": learner.state_dict()}
+def _write(folder: Path, learner: Learner, about: State) -> None:
+    write_checkpoint(folder / MODEL, {"hosted": about, "learner": learner.state_dict()})
 
 
 def _learner_of(state: State, path: Path) -> Learner:

@@ -78,6 +78,10 @@ class Packed(BaseModel):
     data: str = Field(description="Base64 of the bytes, little-endian, the last axis first to change.")
 
 
+Ids = Annotated[
+    list[Annotated[int, Field(strict=True, ge=-(2**53), le=2**53), WHOLE] | Annotated[str, Field(max_length=200)]],
+    Field(min_length=1, max_length=MOST_SAMPLES),
+]
 Task = Annotated[int, Field(strict=True, ge=0, lt=MAX_TASKS), WHOLE]
 
 
@@ -95,10 +99,19 @@ class Observation(Inputs):
 
 
 class Question(Inputs):
+    ids: Ids | None = Field(default=None, description="Keep the samples under these ids until their labels come.")
     scores: bool = Field(default=False, description="Also give one number a class.")
     top: Annotated[int, Field(strict=True, ge=1, le=1000), WHOLE] | None = Field(
         default=None, description="Also give so many best labels, with scores."
     )
+
+
+class Labels(_Given):
+    """Labels of inputs that were predicted with ids."""
+
+    ids: Ids
+    y: list[Label] = Field(min_length=1, max_length=MOST_SAMPLES, description="One label an id.")
+    task: Task | None = Field(default=None, description="The task of all samples, where the setting knows it.")
 
 
 class PartGiven(BaseModel):

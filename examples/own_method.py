@@ -1,17 +1,14 @@
 """A method in one file, compared with `er` on scanned digits over three seeds.
 
-On the command line: holdfast compare permuted_digits --methods er,own_method:WeightedReplay
+On the command line: holdfast check own_method:WeightedReplay, and
+holdfast compare permuted_digits --methods er,own_method:WeightedReplay
 """
 
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.core.batch import Batch
-from holdfast.experiments.recipes import load_recipe
-from holdfast.experiments.results import ResultStore
-from holdfast.experiments.run import run
-from holdfast.methods._base import ReplayMethod
+from holdfast import Batch, ReplayMethod, ResultStore, load_recipe, run
 
 
 @dataclass(kw_only=True, eq=False)

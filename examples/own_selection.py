@@ -4,11 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from holdfast import Learner
-from holdfast.core.batch import Batch
-from holdfast.core.model import Model, predicting
-from holdfast.memory.selection._base import Selection
-from holdfast.memory.storage import Memory
+from holdfast import Batch, Learner, Memory, Model, Selection, predicting
 
 
 @dataclass(eq=False)

@@ -130,11 +130,11 @@ class Columns(Stateful):
                 self.means[name] += (float(value) - self.means[name]) / self.counts[name]  # type: ignore[arg-type]
 
     def vectors(self, rows: Sequence[Mapping[str, Any]]) -> Tensor:
-        """(n, width) rows as vectors, float32."""
+        """Return (n, width) rows as vectors, float32."""
         return torch.tensor([self._vector(row) for row in rows], dtype=torch.float32)
 
     def vector_names(self) -> list[str]:
-        """The column that each number of a vector comes from."""
+        """Return the column that each number of a vector comes from."""
         found = []
         for name in self.names:
             if name in self.categories:
@@ -269,7 +269,7 @@ class TableLearner:
 
     @property
     def learner(self) -> Learner:
-        """The learner of vectors; RuntimeError before the first row."""
+        """Learner of vectors; RuntimeError before the first row."""
         if self._learner is None:
             raise RuntimeError("nothing was learned yet: call learn(rows) first")
         return self._learner
@@ -343,12 +343,12 @@ class TableLearner:
         self.n_bad += n_rows
 
     def predict(self, rows: Any) -> list[Label]:
-        """The label of each row; a row may have a label, which is not looked at."""
+        """Return the label of each row; a row may have a label, which is not looked at."""
         given = list(as_rows(rows))
         return self.labels.of(self.learner.predict(self.inputs(given)).tolist()) if given else []
 
     def inputs(self, rows: Any) -> Tensor:
-        """(n, …) rows as inputs of `learner`; a row may have a label, which is not looked at."""
+        """Return (n, …) rows as inputs of `learner`; a row may have a label, which is not looked at."""
         inputs = [self._inputs_of(row) for row in as_rows(rows)]
         for i, row in enumerate(inputs):
             self.check(row, f"row {i}", with_label=False)

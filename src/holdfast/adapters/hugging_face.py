@@ -89,7 +89,7 @@ def _check(there: Mapping[str, Any], names: list[str]) -> None:
 
 
 def _stacked(values: list[Any], name: str) -> NDArray[Any]:
-    """(n, …) the values of a column; pictures channels first."""
+    """Return (n, …), the values of a column; pictures channels first."""
     arrays = [_pixels(value) if hasattr(value, "convert") else np.asarray(value) for value in values]
     if len(shapes := {array.shape for array in arrays}) > 1:
         raise ValueError(
@@ -102,7 +102,7 @@ def _stacked(values: list[Any], name: str) -> NDArray[Any]:
 
 
 def _pixels(picture: Any) -> NDArray[Any]:
-    """(channels, height, width) a picture of Pillow, grey or in colours."""
+    """Return (channels, height, width), a picture of Pillow, grey or in colours."""
     array = np.asarray(picture if picture.mode in ("L", "RGB") else picture.convert("RGB"))
     return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
 

@@ -54,7 +54,7 @@ class RiverClassifier(MiniBatchClassifier):
 
     @property
     def learner(self) -> TableLearner:
-        """The learner of tables; its `learner` is the `Learner` of vectors."""
+        """Learner of tables; its `learner` is the `Learner` of vectors."""
         return self._table
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:

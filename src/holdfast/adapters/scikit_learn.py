@@ -109,12 +109,12 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> Array:
-        """(n,) the label of each row."""
+        """Return (n,), the label of each row."""
         said = self._scores(X).argmax(dim=1).tolist()
         return np.array(self._labels.of(said), dtype=self.classes_.dtype)
 
     def predict_proba(self, X: Any) -> Array:
-        """(n, n_labels) probabilities, a column for each of `classes_`; 0 for one that has not come yet."""
+        """Return (n, n_labels) probabilities, a column for each of `classes_`; 0 for one that has not come yet."""
         known = self._scores(X).double().softmax(dim=1).numpy()
         found = np.zeros((len(known), len(self.classes_)))
         found[:, np.searchsorted(self.classes_, np.array(self._labels.known, dtype=self.classes_.dtype))] = known
@@ -154,7 +154,7 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Learner(self.method, backbone=backbone, device=self.device, **(settings | dict(self.options or {})))
 
     def _checked(self, X: Any, y: Any, *, first: bool) -> tuple[Array, Array]:
-        """Rows and labels, as arrays of the same length."""
+        """Return rows and labels, as arrays of the same length."""
         rows, labels = validate_data(self, X, y, dtype=np.float32, allow_nd=True, reset=first)
         check_classification_targets(labels)
         return rows, column_or_1d(labels, warn=True)
@@ -171,7 +171,7 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise
 
     def _scores(self, X: Any) -> Tensor:
-        """(n, n_classes) scores of the labels that came, in the order in which they came."""
+        """Return (n, n_classes) scores of the labels that came, in the order in which they came."""
         check_is_fitted(self, "learner_")
         rows = validate_data(self, X, dtype=np.float32, allow_nd=True, reset=False)
         return self.learner_.scores(rows)[:, : len(self._labels)].cpu()

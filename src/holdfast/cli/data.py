@@ -33,7 +33,7 @@ app = typer.Typer(no_args_is_help=True, help="The data sets: what there is, what
 N_SHOWN = 10  # broken files named on screen; --json names all
 
 DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of the data sets, instead of HOLDFAST_DATA.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 NamesArgument = Annotated[list[str] | None, typer.Argument(help="Data sets; all when none is named.")]
 
 

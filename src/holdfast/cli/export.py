@@ -16,7 +16,7 @@ from holdfast.tables import load_table_learner
 
 def export_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of 'holdfast learn' or Learner.save.")],
-    to: Annotated[Path, typer.Argument(metavar="FILE", help="To write: .onnx, or .pt2 for torch.export.load.")],
+    to: Annotated[Path, typer.Argument(metavar="FILE", help="File to write: .onnx, or .pt2 for torch.export.load.")],
     threads: Threads = 1,
 ) -> None:
     """Write a saved learner as an ONNX or torch.export file that scores without holdfast."""

@@ -25,7 +25,7 @@ def features_command(
         str, typer.Option(help="The network that makes the features.", autocompletion=completion.backbones)
     ] = "efficientnet_lite0",
     changes: Changes = None,
-    seed: Annotated[int, typer.Option(help="Of a network without pre-trained weights.")] = 1234,
+    seed: Annotated[int, typer.Option(help="Seed of a network without pre-trained weights.")] = 1234,
     to: Annotated[Path | None, typer.Option(help="Folder of the file, instead of the user's cache.")] = None,
     data: Data = None,
     threads: Threads = 1,

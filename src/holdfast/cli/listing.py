@@ -23,7 +23,7 @@ def list_command(
     kind: Annotated[
         str,
         typer.Argument(
-            help="methods, wrappers, streams, selections, retrievals, backbones, probes or recipes.",
+            help="One of methods, wrappers, streams, selections, retrievals, backbones, probes, recipes.",
             autocompletion=completion.kinds,
         ),
     ],

@@ -45,38 +45,38 @@ RecipeName = Annotated[
     ),
 ]
 Method = Annotated[str, typer.Option(help="A row of the recipe, or any method.", autocompletion=completion.methods)]
-OneSeed = Annotated[int | None, typer.Option("--seed", help="Of data order, weights and memory.")]
+OneSeed = Annotated[int | None, typer.Option("--seed", help="Seed of data order, weights and memory.")]
 Methods = Annotated[
     str,
     typer.Option(
-        help="Rows or methods, with commas between; else those that the recipe names.",
+        help="Rows or methods, separated by commas; else those that the recipe names.",
         autocompletion=completion.methods,
     ),
 ]
 AllMethods = Annotated[
     str,
     typer.Option(
-        "--methods", help="Rows or methods, with commas between; else all rows.", autocompletion=completion.methods
+        "--methods", help="Rows or methods, separated by commas; else all rows.", autocompletion=completion.methods
     ),
 ]
-Seeds = Annotated[str, typer.Option(help="With commas between, or a range as 1234-1238.")]
-AllSeeds = Annotated[str, typer.Option("--seeds", help="As 1234,1235 or 1234-1238; else all of the recipe.")]
+Seeds = Annotated[str, typer.Option(help="Seeds, separated by commas, or a range as 1234-1238.")]
+AllSeeds = Annotated[str, typer.Option("--seeds", help="Seeds, as 1234,1235 or 1234-1238; else all of the recipe.")]
 SizeName = Annotated[
     str, typer.Option("--size", help="cpu (what one machine can run) or full.", autocompletion=completion.sizes)
 ]
-OutFolder = Annotated[Path, typer.Option("--out", help="The folder that results go to.", callback=folder_to_write)]
-Data = Annotated[Path | None, typer.Option(help="Where the data sets are; else HOLDFAST_DATA.")]
+OutFolder = Annotated[Path, typer.Option("--out", help="Folder of the results.", callback=folder_to_write)]
+Data = Annotated[Path | None, typer.Option(help="Folder of the data sets; else HOLDFAST_DATA.")]
 Changes = Annotated[list[str] | None, typer.Option("--set", help="A change, as method.replay_size=64 or lr=0.1.")]
-Subset = Annotated[str | None, typer.Option("--tasks", help="tuning, report or all tasks of the stream.")]
-NTasks = Annotated[int | None, typer.Option(help="Only the first so many tasks.")]
-Device = Annotated[str, typer.Option(help="Where to learn.")]
-Threads = Annotated[int, typer.Option(min=1, help="Threads of torch; other numbers of threads round otherwise.")]
+Subset = Annotated[str | None, typer.Option("--tasks", help="Tasks of the stream: tuning, report or all.")]
+NTasks = Annotated[int | None, typer.Option(help="Number of tasks, from the first on; else all.")]
+Device = Annotated[str, typer.Option(help="Device of torch that learns, as cpu or cuda.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads of torch; another number may round differently.")]
 Every = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is there and begin anew.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Discard what is there and begin anew.")]
 ContinueAnyway = Annotated[
     bool, typer.Option("--continue-anyway", help="Go on from checkpoints of other code; the result says so.")
 ]
-Keep = Annotated[bool, typer.Option("--record", help="Keep features and memory, which a report then shows.")]
+Keep = Annotated[bool, typer.Option("--record", help="Record features and memory for a report.")]
 Measures = Annotated[
     list[str] | None,
     typer.Option("--probe", metavar="NAME[.OPTION=VALUE]", help="Measure more, as curve.every=10 or my_module:Mine."),
@@ -85,9 +85,9 @@ Logs = Annotated[
     list[str] | None,
     typer.Option("--log", metavar="LOGGER[:PLACE]", help="Log to tensorboard:DIR, mlflow:URI or wandb[:PROJECT]."),
 ]
-Columns = Annotated[str, typer.Option("--columns", help="Of the table, as A_T,A_AUC,seconds.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results, and nothing while runs learn.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say which runs there would be, and how long; learn nothing.")]
+Columns = Annotated[str, typer.Option("--columns", help="Columns of the table, as A_T,A_AUC,seconds.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the results only.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List the runs and how long they take; learn nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 

@@ -44,14 +44,14 @@ def paper_command(
     style: Annotated[str, typer.Option("--format", help=", ".join(FORMATS) + " (figures only).")] = "terminal",
     to: Annotated[Path | None, typer.Option(help="Write into this file instead of printing.")] = None,
     only_verdicts: Annotated[
-        bool, typer.Option("--verdicts", help="Say of each number whether it is reproduced, or why not.")
+        bool, typer.Option("--verdicts", help="List each number with its verdict: reproduced, or why not.")
     ] = False,
-    run: Annotated[bool, typer.Option("--run", help="First run what is missing.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Run what is missing first.")] = False,
     continue_anyway: ContinueAnyway = False,
     data: Data = None,
     device: Device = "cpu",
     threads: Threads = 1,
-    workers: Annotated[int, typer.Option(min=1, help="Runs at once, in processes with one thread each.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of runs at once, in processes with one thread each.")] = 1,
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> None:

@@ -24,7 +24,7 @@ from holdfast.experiments.results import Refused, Result, read_result
 
 def remake_command(
     results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Folders of runs, or result.json files.")],
-    tasks_only: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
+    tasks_only: Annotated[int | None, typer.Option(min=1, help="Number of tasks, from the first on; else all.")] = None,
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Keep the new runs here; else they are discarded.")
     ] = None,

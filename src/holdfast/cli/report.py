@@ -13,11 +13,9 @@ from holdfast.cli.options import folder_to_write
 
 def report_command(
     runs: Annotated[Path, typer.Argument(help="A folder of results.")] = Path("runs"),
-    out: Annotated[
-        Path, typer.Option("--out", help="The folder that the page goes to.", callback=folder_to_write)
-    ] = Path("report"),
+    out: Annotated[Path, typer.Option("--out", help="Folder of the page.", callback=folder_to_write)] = Path("report"),
     watch: Annotated[bool, typer.Option("--watch", help="Serve the page on this machine, following the runs.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --watch; 0 takes a free one.")] = 8321,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of --watch; 0 takes a free one.")] = 8321,
 ) -> None:
     """Write one page that shows stored results: tables, curves, drift and memory; it needs no network."""
     from holdfast.experiments.results import write_text

@@ -16,20 +16,20 @@ Size = Annotated[str, typer.Option(help="Bytes, as '8 MB'.")]
 
 
 def serve_command(
-    folder: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="Where the models are kept; may be empty.")],
+    folder: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="Folder of the models; may be empty.")],
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8765,
     tokens: Annotated[
         Path | None,
         typer.Option(help="A file with lines 'observe,predict TOKEN' or 'admin TOKEN'; needed beyond this machine."),
     ] = None,
-    max_models: Annotated[int, typer.Option(min=1, help="That may be there.")] = 100,
+    max_models: Annotated[int, typer.Option(min=1, help="Largest number of models.")] = 100,
     max_body: Size = "8 MB",
     max_model: Size = "1 GB",
     max_journal: Size = "1 GB",
-    rate: Annotated[float, typer.Option(min=0.1, help="Requests a second of one client.")] = 2000.0,
-    body_seconds: Annotated[float, typer.Option(min=0.1, help="Until a request has to be there.")] = 20.0,
-    answer_seconds: Annotated[float, typer.Option(min=0.1, help="Until a batch has to be learned.")] = 30.0,
+    rate: Annotated[float, typer.Option(min=0.1, help="Largest number of requests a second of one client.")] = 2000.0,
+    body_seconds: Annotated[float, typer.Option(min=0.1, help="Seconds until a request has to be there.")] = 20.0,
+    answer_seconds: Annotated[float, typer.Option(min=0.1, help="Seconds until a batch has to be learned.")] = 30.0,
     threads: Threads = 1,
 ) -> None:
     """Serve named learners over HTTP: they learn while they predict, and survive a crash."""

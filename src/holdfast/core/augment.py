@@ -22,7 +22,7 @@ MASKED_SHARE = 0.1
 
 
 def contrastive_views(x: Tensor, rng: torch.Generator) -> Tensor:
-    """A view of each sample as Supervised Contrastive Replay makes it.
+    """Return a view of each sample as Supervised Contrastive Replay makes it.
 
     Of an image: flipped or not, a random part of it in other colours, sometimes grey. An input that is no image
     (vectors, say) has no such views: here every entry is set to zero with a probability of a tenth ("masked").
@@ -74,7 +74,7 @@ def rand_augment(x: Tensor, rng: torch.Generator, *, strength: float = 14 / 30) 
 
 
 def masked(x: Tensor, rng: torch.Generator, *, share: float = MASKED_SHARE) -> Tensor:
-    """The inputs (n, …) with every entry set to zero with the probability `share`."""
+    """Return the inputs (n, …) with every entry set to zero with the probability `share`."""
     return x.masked_fill((torch.rand(x.shape, generator=rng) < share).to(x.device), 0)
 
 
@@ -102,7 +102,7 @@ def random_resized_crop(
     scale: tuple[float, float] = (0.2, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> Tensor:
-    """A random part of each image, enlarged to the size of the whole.
+    """Return a random part of each image, enlarged to the size of the whole.
 
     Args:
         scale: least and greatest share of the area. ratio: least and greatest width over height, in pixels.
@@ -123,7 +123,7 @@ def color_jitter(
     p: float = 0.8,
     limits: Limits | None = None,
 ) -> Tensor:
-    """With probability p, change an image's colours, in an order drawn for the batch.
+    """Change an image's colours with probability p, in an order drawn for the batch.
 
     Images without three channels have no saturation and no hue.
 
@@ -159,7 +159,7 @@ def random_grayscale(x: Tensor, rng: torch.Generator, *, p: float = 0.2) -> Tens
 
 
 def limits_of(x: Tensor) -> Limits:
-    """The numbers for black and white: 0 and 255 of bytes, 0 and 1 of floats that stay within, else their extremes."""
+    """Return the numbers for black and white: 0 and 255 of bytes, 0 and 1 of floats in that range, else extremes."""
     if x.dtype == torch.uint8:
         return 0.0, 255.0
     low, high = (float(extreme) for extreme in x.aminmax())
@@ -167,7 +167,7 @@ def limits_of(x: Tensor) -> Limits:
 
 
 def resized_crop(x: Tensor, boxes: Tensor) -> Tensor:
-    """The part of each image in its box, enlarged to the size of the whole by linear interpolation.
+    """Return the part of each image in its box, enlarged to the size of the whole by linear interpolation.
 
     Args:
         boxes: (n, 4) left, top, width and height in pixels, which need not be whole.
@@ -220,7 +220,7 @@ def adjust_hue(x: Tensor, turns: Tensor, limits: Limits) -> Tensor:
 
 
 def brightness_of(x: Tensor) -> Tensor:
-    """(n, 1, height, width) how bright each pixel of a float image looks."""
+    """Return (n, 1, height, width), the brightness that each pixel of a float image seems to have."""
     if x.shape[1] != 3:
         return x.mean(dim=1, keepdim=True)
     red, green, blue = torch.split(x, 1, dim=1)
@@ -234,7 +234,7 @@ def _blended(x: Tensor, other: Tensor, factor: Tensor, limits: Limits) -> Tensor
 def _random_boxes(
     n: int, height: int, width: int, rng: torch.Generator, scale: tuple[float, float], ratio: tuple[float, float]
 ) -> Tensor:
-    """(n, 4) left, top, width and height: the first of some boxes that lies within, or else the largest."""
+    """Return (n, 4), left, top, width and height: the first of some boxes that lies within, or else the largest."""
     area = height * width * _uniform((n, CROP_TRIES), *scale, rng)
     shape = _uniform((n, CROP_TRIES), math.log(ratio[0]), math.log(ratio[1]), rng).exp()
     tried = torch.stack([(area * shape).sqrt(), (area / shape).sqrt()], dim=2)
@@ -249,7 +249,7 @@ def _random_boxes(
 
 
 def _chosen(x: Tensor, p: float, rng: torch.Generator) -> Tensor:
-    """The numbers of the images that something is done to, each with probability p."""
+    """Return the numbers of the images to change, each image with probability p."""
     return (torch.rand(len(x), generator=rng) < p).nonzero().flatten().to(x.device)
 
 

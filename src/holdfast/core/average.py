@@ -43,7 +43,7 @@ class StoredWeights(Stateful):
 
     @contextmanager
     def inside(self, model: Model) -> Iterator[None]:
-        """While this lasts, the model has what is stored for its weights."""
+        """Context manager: inside, the model has the averaged weights."""
         if not self.tensors:
             yield
             return

@@ -90,7 +90,7 @@ class SeenClasses(Stateful):
 
     @property
     def n_tasks(self) -> int:
-        """One more than the highest number of a task seen."""
+        """Highest number of a seen task, plus one."""
         return 1 + max(0, int(self.pairs[-1]) >> _SHIFT) if len(self.pairs) else 1
 
     @property
@@ -105,7 +105,7 @@ class SeenClasses(Stateful):
         self._look_again()
 
     def tasks(self) -> Array:
-        """(k,) the numbers of the tasks seen, in order."""
+        """Return (k,), the numbers of the tasks seen, in order."""
         return np.unique(self.pairs.numpy() >> _SHIFT)
 
     def were_seen(self, y: Tensor, task: Tensor) -> bool:
@@ -144,11 +144,11 @@ class SeenClasses(Stateful):
         return not self.predicts_by_task or bool(begin < end)
 
     def competing(self, task: Tensor) -> Tensor:
-        """(n, n_classes) true where a class competes for a sample of the tasks `task` (n,)."""
+        """Return (n, n_classes), true where a class competes for a sample of the tasks `task` (n,)."""
         return self.of_task(task) if self.predicts_by_task else self._everywhere(task)
 
     def of_task(self, task: Tensor) -> Tensor:
-        """(n, n_classes) true where a class is of the sample's task; for all seen where tasks do not own classes.
+        """Return (n, n_classes), true where a class is of the sample's task, or is seen where tasks own no classes.
 
         In the setting `class` an announced class is of a task once a sample of it was learned.
         """
@@ -160,22 +160,22 @@ class SeenClasses(Stateful):
         return self._mask(tasks << _SHIFT, (tasks + 1) << _SHIFT).to(task.device)
 
     def up_to_task(self, task: Tensor) -> Tensor:
-        """(n, n_classes) the same, with the classes of tasks of lower numbers beside those of the sample's own."""
+        """Return (n, n_classes), true for classes of the sample's task and of tasks with lower numbers."""
         if not tasks_own_classes(self.setting):
             return self._everywhere(task)
         tasks = task.cpu().numpy()
         return self._mask(np.zeros_like(tasks), (tasks + 1) << _SHIFT).to(task.device)
 
     def all_seen(self) -> Tensor:
-        """(n_classes,) true for every class seen."""
+        """Return (n_classes,), true for every class seen."""
         return self._all
 
     def all_learned(self) -> Tensor:
-        """(n_classes,) true for every class of which a sample was learned."""
+        """Return (n_classes,), true for every class of which a sample was learned."""
         return _row(self.pairs[self.learned], self.n_classes)
 
     def groups(self) -> Tensor:
-        """(groups, n_classes) classes that compete among each other, of which a sample was learned, of any task.
+        """Return (groups, n_classes) classes that compete among each other, of which a sample was learned, of any task.
 
         A group is a task in the setting `task`; in the others all are one.
         """
@@ -186,7 +186,7 @@ class SeenClasses(Stateful):
         return groups[groups.any(dim=1)]
 
     def classes(self) -> Tensor:
-        """All classes seen, in order."""
+        """Return all classes seen, in order."""
         return self._all.nonzero().flatten()
 
     def load_state_dict(self, state: State) -> None:
@@ -243,7 +243,7 @@ class SeenClasses(Stateful):
         return self._all.to(task.device).expand(len(task), -1)
 
     def _mask(self, begin: Array, end: Array) -> Tensor:
-        """(n, n_classes) true, in row i, for the classes of the pairs from begin[i] to before end[i]."""
+        """Return (n, n_classes), true, in row i, for the classes of the pairs from begin[i] to before end[i]."""
         own = self._own.numpy()
         first, last = own.searchsorted(begin), own.searchsorted(end)
         lengths = last - first
@@ -255,7 +255,7 @@ class SeenClasses(Stateful):
 
 
 def _row(pairs: Tensor, n_classes: int) -> Tensor:
-    """(n_classes,) true for the classes of the pairs, whatever their tasks."""
+    """Return (n_classes,), true for the classes of the pairs, whatever their tasks."""
     row = torch.zeros(n_classes, dtype=torch.bool)
     row[pairs & (_SPAN - 1)] = True
     return row

@@ -92,7 +92,7 @@ class Stateful:
 
 
 def _options(stateful: Stateful) -> set[str]:
-    """The fields of a dataclass that are given plain values when it is built."""
+    """Return the fields of a dataclass that are given plain values when it is built."""
     if not is_dataclass(stateful):
         return set()
     return {f.name for f in fields(stateful) if f.init and isinstance(getattr(stateful, f.name), Plain)}

@@ -139,14 +139,14 @@ class ClassSums(Stateful):
                 self.cross_by_window[window] += other.cross_by_window[window]
 
     def sums(self) -> Tensor:
-        """(n_classes, n_features) Σ x by class, float64, of the samples that do not wait."""
+        """Return (n_classes, n_features) Σ x by class, float64, of the samples that do not wait."""
         total = torch.zeros(self.n_classes, self.n_features, dtype=torch.float64)
         for window, sums in self.sums_by_window.items():
             total.add_(sums.double(), alpha=_unit(window) * 2.0**-BITS)
         return total
 
     def gram(self) -> Tensor:
-        """(n_features, n_features) Σ x xᵀ, float64, of the samples that do not wait."""
+        """Return (n_features, n_features) Σ x xᵀ, float64, of the samples that do not wait."""
         total = torch.zeros(self.n_features, self.n_features, dtype=torch.float64)
         for window, coarse in self.coarse_by_window.items():  # half of it, the other half is its transpose
             unit = _unit(window) ** 2
@@ -172,7 +172,7 @@ class ClassSums(Stateful):
             raise ValueError("the sums are full: whole numbers of 63 bits hold no more samples; begin another learner")
 
     def _largest_square(self) -> int:
-        """The largest sum of squares of coarse digits, looked for once after each change."""
+        """Return the largest sum of squares of coarse digits, looked for once after each change."""
         if self.largest is None:
             squares = [coarse.diagonal() for coarse in self.coarse_by_window.values()]
             self.largest = max((int(some.max()) for some in squares), default=0)
@@ -241,7 +241,7 @@ T = TypeVar("T")
 
 
 def _with(by_window: dict[int, T], window: int, value: T) -> dict[int, T]:
-    """In the order of windows, not in that of their first samples."""
+    """Return the windows in their order, not in the order of their first samples."""
     return dict(sorted({**by_window, window: value}.items()))
 
 
@@ -254,7 +254,7 @@ def _copy_or_zeros(tensor: Tensor | None, *shape: int) -> Tensor:
 
 
 def _windows(features: Tensor) -> Tensor:
-    """(n,) the window of each sample: its largest number is below 2^(6w + 3), and not below 2^(6w - 3)."""
+    """Return (n,), the window of each sample: its largest number is below 2^(6w + 3), and not below 2^(6w - 3)."""
     exponents = torch.frexp(features.abs().amax(dim=1)).exponent
     return torch.div(exponents.to(torch.int64) + WINDOW // 2 - 1, WINDOW, rounding_mode="floor")
 

@@ -57,7 +57,7 @@ class Network(nn.Module):
         self.register_buffer("competing", _competing(model))
 
     def forward(self, x: Tensor, task: Tensor | None = None) -> Tensor:
-        """(n, n_classes) scores, minus infinity where a class does not compete; `task` (n,) if `by_task`."""
+        """Return (n, n_classes) scores, minus infinity where a class does not compete; `task` (n,) if `by_task`."""
         prepared = self._model[0].prepare(x)
         features = self.backbone(prepared)
         if self.mirrored:
@@ -76,7 +76,7 @@ class _Top(nn.Module):
 
     @abstractmethod
     def scores(self, features: Tensor) -> Tensor:
-        """(n, n_classes) scores of all classes."""
+        """Return (n, n_classes) scores of all classes."""
 
 
 class _Linear(_Top):
@@ -270,7 +270,7 @@ def _maker_of(method: Method) -> Callable[[Any], _Top]:
 
 
 def _competing(model: Model) -> Tensor:
-    """(1, n_classes) the classes that compete, or (n_tasks, n_classes) by task where predicting knows it."""
+    """Return (1, n_classes), the classes that compete, or (n_tasks, n_classes) by task where predicting knows it."""
     if not model.seen.predicts_by_task:
         return model.seen.all_seen()[None].clone()
     return model.seen.competing(torch.arange(model.seen.n_tasks)).clone()

@@ -119,7 +119,7 @@ class Method(Stateful):
             self.weight_average.update(self.model)
 
     def settled(self) -> AbstractContextManager[None]:
-        """While this lasts, the model is what it predicts with."""
+        """Context manager: inside, the model holds its prediction weights (the EMA, if set)."""
         return nullcontext() if self.weight_average is None else self.weight_average.inside(self.model)
 
     def embed(self, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from holdfast.memory.storage import Memory
 
 
 def stored_means(model: Model, memory: Memory) -> tuple[Tensor, Tensor]:
-    """(k, n_features) the mean of each class of each task in memory, and (k,) its class."""
+    """Return (k, n_features), the mean of each class of each task in memory, and (k,) its class."""
     if not len(memory):
         return model.head.weight[:0], torch.zeros(0, dtype=torch.int64, device=model.device)
     pairs = torch.stack([memory.task, memory.y])
@@ -20,7 +20,7 @@ def stored_means(model: Model, memory: Memory) -> tuple[Tensor, Tensor]:
 
 
 def stored_mean_scores(features: Tensor, means: Tensor, classes: Tensor, n_classes: int) -> Tensor:
-    """(n, n_classes) cosine with the nearest mean of the class; the least, -1, for a class of which nothing is stored.
+    """Return (n, n_classes) cosines with the nearest mean of the class; -1, the least, for a class without samples.
 
     Args:
         features: (n, n_features). means, classes: what `stored_means` gives.

@@ -93,7 +93,7 @@ class DRR(ReplayMethod):
         return loss
 
     def contrast(self, old: Batch, new: Batch, features: Tensor) -> Tensor:
-        """CML: its mean over replayed samples and its mean over new ones, added.
+        """Return CML: the sum of its mean over replayed samples and its mean over new ones.
 
         Args:
             features: (n, d) of the replayed samples and then of the new ones.
@@ -116,7 +116,7 @@ class DRR(ReplayMethod):
         )
 
     def between_samples_of(self, old: Batch, new: Batch, features: Tensor) -> tuple[Tensor, Tensor]:
-        """CML in the reading `samples`: its mean over replayed samples, and its mean over new ones."""
+        """Return CML in the reading `samples`: its mean over replayed samples, and its mean over new ones."""
         y, task = torch.cat([old.y, new.y]), torch.cat([old.task, new.task])
         is_old = torch.arange(len(y), device=features.device) < len(old)
         loss = partial(
@@ -131,7 +131,7 @@ class DRR(ReplayMethod):
         return loss(is_anchor=is_old), loss(is_anchor=~is_old)
 
     def cosines(self, features: Tensor) -> Tensor:
-        """(n, n_classes) cos β to what stands for each class: its row, or the mean of its stored features."""
+        """Return (n, n_classes) cos β to what stands for each class: its row, or the mean of its stored features."""
         if self.reading != "centroids" or not len(self.memory):
             return self.model.head.cosines(features)
         means = class_means(self.memory.extra(FEATURE), self.memory.y, self.model.head.n_classes)
@@ -147,12 +147,12 @@ class DRR(ReplayMethod):
 
     @property
     def reach_of_old(self) -> Against:
-        """The classes that replayed samples are contrasted with: no more than prediction asks for."""
+        """Classes that replayed samples are contrasted with: no more than prediction asks for."""
         return self.old_against or ("task" if self.model.seen.predicts_by_task else "seen")
 
     @property
     def reach_of_new(self) -> NewAgainst:
-        """The classes that new samples are contrasted with.
+        """Classes that new samples are contrasted with.
 
         New samples that push against all classes disturb old features. So it is the classes of their batch alone, if
         new samples are replayed too, since replay then tells new classes from old ones.
@@ -162,7 +162,7 @@ class DRR(ReplayMethod):
         return "batch" if self.replays_new and self.model.seen.setting != "domain" else "seen"
 
     def competing(self, task: Tensor, is_old: Tensor, new_classes: Tensor) -> Tensor:
-        """(n, n_classes) true where a class is contrasted with a sample of the tasks `task` (n,)."""
+        """Return (n, n_classes), true where a class is contrasted with a sample of the tasks `task` (n,)."""
         seen = self.model.seen
 
         def within(reach: NewAgainst) -> Tensor:
@@ -182,7 +182,7 @@ class DRR(ReplayMethod):
             return self.scores_of(self.model.features(x), task)
 
     def scores_of(self, features: Tensor, task: Tensor) -> Tensor:
-        """(n, n_classes) cosines of features with what `classifier` asks for; minus infinity where none competes."""
+        """Return (n, n_classes) cosines with means or rows, as `classifier` says; minus infinity for other classes."""
         if self.classifier == "head":
             return self.model.masked(self.model.head.cosines(features), task)
         return self.model.masked(nearest_mean_scores(features, self.means()), task)
@@ -192,13 +192,13 @@ class DRR(ReplayMethod):
             self.means()
 
     def means(self) -> Tensor:
-        """(n_classes, d) the mean of each class, worked out once after each batch."""
+        """Return (n_classes, d), the mean of each class, worked out once after each batch."""
         if self._means is None or len(self._means) < self.model.head.n_classes:
             self._means = self.class_means()
         return self._means
 
     def class_means(self) -> Tensor:
-        """(n_classes, d) the mean of each class, of stored samples or of the selection's centroids."""
+        """Return (n_classes, d), the mean of each class, of stored samples or of the selection's centroids."""
         n_classes = self.model.head.n_classes
         if self.classifier == "centroids":
             prototypes = self.selection.prototypes()

@@ -53,7 +53,7 @@ class GEM(ReplayMethod):
         return value
 
     def recall(self, batch: Batch) -> Batch:
-        """Up to `replay_size` stored samples of each task that is not in `batch`; of all where tasks are not known."""
+        """Return up to `replay_size` stored samples of each task that is not in `batch`; of all for unknown tasks."""
         if not len(self.memory):
             return batch[:0]
         if not self.model.seen.learns_by_task:

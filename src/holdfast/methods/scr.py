@@ -82,7 +82,7 @@ class SCR(ReplayMethod):
         return value
 
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
-        """(n, n_classes) cosine with the class's mean; the least, -1, for a class of which nothing is stored."""
+        """Return (n, n_classes) cosine with the class's mean; the least, -1, for a class of which nothing is stored."""
         with predicting(self.model):
             scores = stored_mean_scores(self.model.features(x), *self.means(), self.model.head.n_classes)
             return self.model.masked(scores, task)
@@ -91,13 +91,13 @@ class SCR(ReplayMethod):
         self.means()
 
     def means(self) -> tuple[Tensor, Tensor]:
-        """(k, n_features) the mean of each class of each task in memory, and (k,) its class; kept until it changes."""
+        """Return (k, n_features), the mean of each class of each task in memory, and (k,) its class; cached."""
         if self._means is None:
             self._means = stored_means(self.model, self.memory)
         return self._means
 
     def _new_projector(self, n_out: int) -> nn.Module:
-        """features → as many → n_out, with torch's first weights of a linear layer, but drawn from `rng`."""
+        """Return layers features → as many → n_out, initialised as torch does, but drawn from `rng`."""
         n_features = self.model.head.weight.shape[1]
         layers = _layers(n_features, n_out).to_empty(device="cpu")
         for parameter in layers.parameters():
@@ -106,6 +106,6 @@ class SCR(ReplayMethod):
 
 
 def _layers(n_features: int, n_out: int) -> nn.Sequential:
-    """features → as many → n_out, on torch's meta device, where nothing is allocated or drawn."""
+    """Return layers features → as many → n_out, on torch's meta device, where nothing is allocated or drawn."""
     with torch.device("meta"):
         return nn.Sequential(nn.Linear(n_features, n_features), nn.ReLU(), nn.Linear(n_features, n_out))

@@ -249,7 +249,7 @@ class Source:
 
     @property
     def rows(self) -> list[str]:
-        """Rows in either size, in their order."""
+        """Names of the rows in either size, in their order."""
         return list({**self.full.rows, **self.sized.rows})
 
     def best_runs(self, row: str, runs: list[Run]) -> list[Run]:

@@ -136,7 +136,7 @@ def create_app(
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Every error becomes one sentence under `detail`."""
+    """Turn every error into one sentence under `detail`."""
 
     def answer(status: int, detail: str, **headers: str) -> JSONResponse:
         return JSONResponse({"detail": detail}, status_code=status, headers=headers)

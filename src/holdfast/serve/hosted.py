@@ -105,7 +105,7 @@ class Hosted:
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """The newest snapshot; None before anything was learned."""
+        """Newest snapshot; None before anything was learned."""
         return self._snapshot
 
     @property
@@ -408,7 +408,7 @@ class Hosted:
             waiting.answer.set_exception(error)
 
     def _known(self, key: str, digest: str) -> Future[Any] | None:
-        """The answer to a key that came before."""
+        """Return the answer to a key that came before."""
         if (pending := self._pending.get(key)) is not None:
             before, answer = pending
         elif (done := self._keys.get(key)) is not None:

@@ -100,7 +100,7 @@ class MKD(ReplayWrapper):
         return value
 
     def distance(self, x: Tensor, view: Tensor) -> Tensor:
-        """KD(T(X̂), S(X̂)) and KD(T(X̂), S(X)), their mean, of inputs x (n, …) and a view of each."""
+        """Return the mean of KD(T(X̂), S(X̂)) and KD(T(X̂), S(X)), of inputs x (n, …) and a view of each."""
         with self.teacher.inside(self.model), torch.no_grad():
             held = self.model(view)
         seen = self.model.seen.all_seen().to(held.device)[None]

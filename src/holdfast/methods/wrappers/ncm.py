@@ -35,7 +35,7 @@ class NCM(ReplayWrapper):
         super().end_task(task)
 
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
-        """(n, n_classes) cosine of features with the mean of each class."""
+        """Return (n, n_classes) cosine of features with the mean of each class."""
         with predicting(self.model):
             scores = stored_mean_scores(self.model.features(x), *self.means(), self.model.head.n_classes)
             return self.model.masked(scores, task)
@@ -44,7 +44,7 @@ class NCM(ReplayWrapper):
         self.means()
 
     def means(self) -> tuple[Tensor, Tensor]:
-        """(k, n_features) the mean of each class of each task in memory, and (k,) its class; kept until it changes."""
+        """Return (k, n_features), the mean of each class of each task in memory, and (k,) its class; cached."""
         if self._stored_means is None:
             self._stored_means = stored_means(self.model, self.memory)
         return self._stored_means

@@ -1,4 +1,4 @@
-"""Keep a memory of 20 KB while 50 classes arrive, and look at its content."""
+"""Keep a memory of 40 KB while 50 classes arrive, and look at its content."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from holdfast import Learner
 
 def main() -> None:
     generator = torch.Generator().manual_seed(0)
-    learner = Learner({"name": "er", "replay_size": 20}, memory="20 KB", selection="ring", lr=0.1)
+    learner = Learner({"name": "er", "replay_size": 20}, memory="40 KB", selection="ring", n_classes=50, lr=0.1)
     for step in range(250):
         y = torch.full((10,), step // 5)  # a new class every five batches
         x = torch.randint(0, 256, (10, 64), generator=generator, dtype=torch.uint8)  # bytes stay bytes in memory

@@ -541,7 +541,7 @@ KINDS: dict[str, Callable[..., Learner]] = {
     "er": small,
     "er, equal shares": lambda **options: small(selection="ring", retrieval="old_tasks", **options),
     "er, several steps": lambda **options: small(steps_per_batch=2, weighting="pooled", **options),
-    "memory in bytes": lambda **options: small(memory="200 B", **options),
+    "memory in bytes": lambda **options: small(memory="600 B", **options),
     "momentum, fixed head": lambda **options: small(momentum=0.9, n_classes=9, **options),
     "adam, cosine head": lambda **options: small(optimizer="adam", lr=0.01, head="cosine", cosine_scale=5.0, **options),
     "shape and mean": lambda **options: small(input_shape=(N_INPUTS,), mean=torch.ones(4), scale=0.5, **options),

@@ -20,7 +20,8 @@ from holdfast.core.model import HeadKind
 from holdfast.core.optimizers import OptimizerName
 from holdfast.core.state import State, Stateful
 from holdfast.core.transactions import Transactional
-from holdfast.memory.storage import Memory
+from holdfast.ledger import memory_report
+from holdfast.memory.storage import Memory, parse_bytes
 from holdfast.methods._base import Method, ReplayMethod
 from holdfast.predictor import MOST_EXAMPLES, Predictor, Snapshot
 from holdfast.saved import restored_method, stored_settings
@@ -203,6 +204,7 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         seen = method.model.seen
         if n_classes > seen.n_classes:
             method.grow(n_classes)
+            self._check_budget(method)
         seen.add(batch.y, batch.task)
         loss = method.observe(batch)
         method.check_finite()
@@ -353,6 +355,22 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
                 examples = memory.x[:MOST_EXAMPLES].clone()
         snapshot.export(path, examples, about=about)
 
+    def memory_report(self) -> dict[str, int]:
+        """Return the bytes that are kept between two batches, by kind: weights, copies of them, memory, tables.
+
+        A memory in bytes ("5 MB") is a budget of the slots, with what is kept beside each, and of everything that
+        grows with classes. Weights that are there from the beginning, and what a step needs for itself, come on top.
+
+        Example:
+            >>> learner = Learner("er", memory=100, input_shape=(4,))
+            >>> loss = learner.observe([[0.0, 1.0, 2.0, 3.0]], [0])
+            >>> report = learner.memory_report()
+            >>> report["memory, x"], report["memory, y"]
+            (1600, 800)
+        """
+        with self._turn(), self._lock:
+            return memory_report(self.method, self._undo)
+
     def watch(self, watcher: Callable[[Learner], None]) -> None:
         """Call `watcher` after each batch; watchers are not saved."""
         self._watchers.append(watcher)
@@ -411,12 +429,15 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         self.change(lambda: self._restore(state))
 
     def _restore(self, state: State) -> None:
-        if stored_settings(state["settings"]) != self.settings:
-            raise ValueError("the saved state is of a learner with other settings: use load_learner")
-        method = restored_method(self.settings, state, self._backbone, self.device)
-        self.scale, self.mean, self.input_shape = state["scale"], state["mean"], state["input_shape"]
-        self.input_dtype = None if state["input_dtype"] is None else getattr(torch, state["input_dtype"])
-        self.n_observed, self.running_task = state["n_observed"], state["running_task"]
+        try:
+            if stored_settings(state["settings"]) != self.settings:
+                raise ValueError("the saved state is of a learner with other settings: use load_learner")
+            method = restored_method(self.settings, state, self._backbone, self.device)
+            self.scale, self.mean, self.input_shape = state["scale"], state["mean"], state["input_shape"]
+            self.input_dtype = None if state["input_dtype"] is None else getattr(torch, state["input_dtype"])
+            self.n_observed, self.running_task = state["n_observed"], state["running_task"]
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            raise ValueError(f"this is not the state of a learner: {error!r}") from error
         self._method, self.is_open = method, state.get("is_open") is True
 
     def _checked_batch(self, x: Array, y: Array, task: int | Array | None) -> tuple[Batch, int]:
@@ -431,6 +452,17 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         if isinstance(method, ReplayMethod):
             method.memory.check(batch)
         self._method, self.input_shape, self.input_dtype = method, shape, batch.x.dtype
+
+    def _check_budget(self, method: Method) -> None:
+        """Raise if a method without a memory exceeds a budget in bytes; a memory looks after its own."""
+        if isinstance(method, ReplayMethod) or not isinstance(self.settings.memory, str):
+            return
+        if (needed := method.bytes_of_classes()) > parse_bytes(self.settings.memory):
+            n = method.model.head.n_classes
+            raise ValueError(
+                f"{n} classes take {needed:,} bytes (see `memory_report()`), more than memory='{self.settings.memory}':"
+                " give it more"
+            )
 
     def _turn_to(self, tasks: list[int]) -> None:
         """End the running task if the samples are all of another; a mixed batch ends none."""

@@ -42,7 +42,8 @@ def test_memory_stays_within_its_bytes_with_the_features_in_them() -> None:
     learner = Learner("knn", backbone=network, memory="5 KB")
     learner.observe(*made(100))
     assert learner.memory is not None
-    assert len(learner.memory) == 5000 // (6 * 4 + 50 * 4 + 16)
+    assert len(learner.memory) == (5000 - learner.memory.reserved) // (6 * 4 + 50 * 4 + 16)
+    assert 0 < learner.memory.reserved < 2000
 
 
 def test_features_that_are_no_numbers_are_refused_before_they_are_kept() -> None:

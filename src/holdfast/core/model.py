@@ -36,6 +36,7 @@ class Head(nn.Module):
         self.kind = kind
         self.cosine_scale = cosine_scale
         self.rng = torch.Generator().manual_seed(seed)  # for rows that come later
+        self.n_first = n_classes  # rows before any was added
         self.weight = nn.Parameter(self._rows(n_classes, n_features))
         self.bias = nn.Parameter(self._rows(n_classes, n_features)[:, 0].clone()) if kind == "linear" else None
 

@@ -116,6 +116,13 @@ def parameters_of(optimizer: Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+def n_moments(optimizer: Optimizer) -> int:
+    """Return how many tensors the optimiser keeps beside each weight."""
+    if isinstance(optimizer, SGD):
+        return int(any(group["momentum"] for group in optimizer.param_groups))
+    return 2  # of Adam
+
+
 def make_optimizer(name: OptimizerName, model: nn.Module, *, lr: float, momentum: float = 0.0) -> Optimizer:
     """The optimiser `name` over all parameters; momentum counts for sgd only."""
     if name == "sgd":

@@ -59,7 +59,7 @@ class Undo:
 
     def close(self) -> None:
         """Forget the log: what was changed stays."""
-        self._entries = None
+        self._entries, self._marked = None, set()
 
     def roll_back(self) -> None:
         """Bring everything back. A call that was interrupted may be made again."""

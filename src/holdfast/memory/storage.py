@@ -65,6 +65,7 @@ class Memory(Stateful):
     device: str
     filled: Count
     beside: Count
+    reserved: Count
     rearranged: Count
     rewritten: Count
 
@@ -79,6 +80,7 @@ class Memory(Stateful):
         self._capacity = 0
         self.filled = 0
         self.beside = 0  # bytes kept elsewhere for each slot
+        self.reserved = 0  # bytes kept elsewhere for all classes
         self.rearranged = 0  # incremented when memory itself evicts samples or moves slots
         self.rewritten = 0  # incremented when an extra column is overwritten in place
         self.undo: Undo = NO_UNDO  # takes in what a transaction writes over
@@ -133,7 +135,7 @@ class Memory(Stateful):
 
     def check(self, batch: Batch) -> None:
         """Raise if there is no room for samples like those of `batch`, even without extras."""
-        _capacity(self.max_samples, self.max_bytes, _bytes_per_sample(_columns(batch)))
+        _capacity(self.max_samples, self.max_bytes, _bytes_per_sample(_columns(batch)), self.reserved)
 
     def fit(self, batch: Batch, beside: int = 0) -> None:
         """Make the columns fit the samples of `batch`: allocate them, or widen an extra that has grown.
@@ -160,6 +162,17 @@ class Memory(Stateful):
             if kept.shape[1:] != column.shape[1:]:
                 self._widen(name, column.shape[1:])
         self._reserve(self.filled + len(batch))
+
+    def reserve(self, nbytes: int) -> None:
+        """Keep so many bytes of a budget in bytes free for what grows with classes; samples leave at random for it.
+
+        ValueError if no sample fits beside.
+        """
+        if self.max_bytes is None or nbytes == self.reserved:
+            return
+        self.reserved = nbytes
+        if self.columns:
+            self._resize(self.columns)
 
     def add(self, batch: Batch) -> range:
         """Fill the next free slots with the samples of `batch`; gives the slots."""
@@ -259,7 +272,7 @@ class Memory(Stateful):
         """Restore; the device stays what it is here."""
         if not isinstance(state, dict):
             raise ValueError("the saved memory is not whole: it has no parts")
-        state = {"beside": 0, "rewritten": 0} | state  # from before they were counted
+        state = {"beside": 0, "reserved": 0, "rewritten": 0} | state  # from before they were counted
         filled, columns = state.get("filled"), state.get("columns")
         if not isinstance(columns, dict) or not all(_is_column(*named, filled) for named in columns.items()):
             raise ValueError(f"the saved memory is not whole: its columns do not hold {filled} samples")
@@ -316,7 +329,7 @@ class Memory(Stateful):
             self.columns[name][: self.filled] = column[: self.filled]
 
     def _capacity_with(self, columns: dict[str, Tensor]) -> int:
-        return _capacity(self.max_samples, self.max_bytes, _bytes_per_sample(columns) + self.beside)
+        return _capacity(self.max_samples, self.max_bytes, _bytes_per_sample(columns) + self.beside, self.reserved)
 
     def _widen(self, name: str, shape: torch.Size) -> None:
         kept = self.columns[name]
@@ -326,7 +339,10 @@ class Memory(Stateful):
             raise ValueError(f"{name} of a sample has shape {tuple(shape)}, but memory keeps {now}")
         wide = kept.new_zeros(len(kept), *shape)
         wide[tuple(slice(n) for n in kept.shape)] = kept
-        columns = self.columns | {name: wide}
+        self._resize(self.columns | {name: wide})
+
+    def _resize(self, columns: dict[str, Tensor]) -> None:
+        """Take these columns, and evict samples at random where fewer fit."""
         capacity = self._capacity_with(columns)
         self.columns = columns
         if capacity == self.capacity:
@@ -338,11 +354,14 @@ class Memory(Stateful):
         self.columns = {n: column[:capacity].clone() for n, column in self.columns.items()}
 
 
-def _capacity(max_samples: int | None, max_bytes: int | None, bytes_per_slot: int) -> int:
+def _capacity(max_samples: int | None, max_bytes: int | None, bytes_per_slot: int, reserved: int = 0) -> int:
     """Return the number of samples of that size that there is room for."""
-    capacity = max_samples if max_bytes is None else max_bytes // bytes_per_slot
+    capacity = max_samples if max_bytes is None else max(0, max_bytes - reserved) // bytes_per_slot
     if not capacity:
-        raise ValueError(f"a memory of {max_bytes} bytes holds no sample of {bytes_per_slot} bytes: give it more")
+        classes = f", since its classes take {reserved:,} (see `memory_report()`)" if reserved else ""
+        raise ValueError(
+            f"a memory of {max_bytes} bytes holds no sample of {bytes_per_slot} bytes{classes}: give it more"
+        )
     check_allocation(capacity * bytes_per_slot)
     return capacity
 

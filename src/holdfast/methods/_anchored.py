@@ -95,6 +95,11 @@ class AnchoredMethod(Method):
     def learned_tensors(self) -> list[Tensor]:
         return [*super().learned_tensors(), *(tensor for kept in self._lists().values() for tensor in kept)]
 
+    def bytes_of_classes(self) -> int:
+        head = self.model.head
+        row = sum(parameter[0].nbytes for parameter in head.parameters())
+        return super().bytes_of_classes() + len(self._lists()) * (head.n_classes - head.n_first) * row
+
     def weights(self) -> list[Tensor]:
         """θ, as it is and as it will be: no copy."""
         return [parameter.detach() for parameter in self.parameters()]

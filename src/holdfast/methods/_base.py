@@ -16,7 +16,15 @@ from holdfast.core.average import WeightAverage
 from holdfast.core.batch import FEATURE, NO_TASK, Batch
 from holdfast.core.gradients import assign_gradient, flat_gradient
 from holdfast.core.model import HeadKind, Model, predicting
-from holdfast.core.optimizers import SGD, Optimizer, check_groups, check_moments, grow_optimizer, parameters_of
+from holdfast.core.optimizers import (
+    SGD,
+    Optimizer,
+    check_groups,
+    check_moments,
+    grow_optimizer,
+    n_moments,
+    parameters_of,
+)
 from holdfast.core.state import Plain, State, Stateful, are_finite
 from holdfast.core.undo import Undo
 from holdfast.memory.retrieval._base import Retrieval
@@ -174,6 +182,18 @@ class Method(Stateful):
             found += [value for value in kept.values() if isinstance(value, Tensor)]
         return found
 
+    def bytes_of_classes(self) -> int:
+        """Return the bytes that grow with classes, beside those of memory and of the selection.
+
+        They are the rows by which the head has grown, with all that is kept for each row: its gradient, a spare copy,
+        momentum or moments, and the average. The table of classes seen counts as well.
+        """
+        head, seen = self.model.head, self.model.seen
+        n_grown = head.n_classes - head.n_first
+        copies = 3 + (self.weight_average is not None) + n_moments(self.optimizer)
+        row = sum(parameter[0].nbytes for parameter in head.parameters())
+        return n_grown * row * copies + seen.nbytes
+
     def caution(self) -> str | None:
         """One sentence where the method means little in the model's setting; the header of a run shows it."""
         return None
@@ -289,6 +309,8 @@ class ReplayMethod(Method):
         batch = self.selection.with_extras(batch, self.model)
         if not are_finite(list(batch.extra.values())):
             raise Diverged("features of the batch are NaN or infinite: nothing of it was learned or stored")
+        if self.memory.max_bytes is not None:
+            self.memory.reserve(self.bytes_of_classes() + self.selection.bytes_of_classes(batch))
         self.memory.fit(batch, beside=self.selection.bytes_beside(batch))
         self.selection.update(self.memory, batch, self.model)
 

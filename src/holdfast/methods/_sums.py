@@ -139,6 +139,10 @@ class SumsMethod(Method):
                 f"the sums over the samples have no solution ({error}): go back to the last save, or learn anew"
             ) from error
 
+    def bytes_of_classes(self) -> int:
+        n_windows = max(1, len(self.sums.sums_by_window))
+        return super().bytes_of_classes() + self.sums.n_classes * 8 * (1 + n_windows * self.n_summed)
+
     def learned_tensors(self) -> list[Tensor]:
         return []  # features are looked at before they are added, and whole numbers stay finite
 

@@ -132,6 +132,11 @@ class Hedge(ReplayMethod):
         super().grow(n_classes)
         self.networks.grow(n_classes)
 
+    def bytes_of_classes(self) -> int:
+        networks = self.networks
+        n_grown = networks.n_classes - self.model.head.n_first
+        return super().bytes_of_classes() + n_grown * 3 * 4 * (networks.hidden + 1) * len(networks.weights)
+
     def learned_tensors(self) -> list[Tensor]:
         return [self.networks.weights, self.networks.moment_1, self.networks.moment_2, self.levels, self.losses]
 

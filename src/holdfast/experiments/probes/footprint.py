@@ -27,7 +27,8 @@ class Footprint(BaseModel):
         samples: stored inputs with their classes and tasks.
         features: MH̃ and CH̃: stored with the samples, and the centroids of the selection.
         logits: ML: stored with the samples.
-        own: whatever else the method keeps from step to step: importances, anchors, averages of weights.
+        own: whatever else the method keeps from step to step: importances, anchors, averages of weights, a second
+            network that is frozen.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,6 +71,9 @@ def footprint(learner: Learner, x: Tensor, y: Tensor, task: Tensor | int | None)
     """Return the footprint of a learner as it is. The learner learns `x`, `y`, to find out what a step keeps."""
     method, memory = learner.method, learner.memory
     networks = {name for name, value in vars(method).items() if isinstance(value, nn.Module)}
+    learned = {id(parameter) for parameter in method.parameters()}
+    others = [value for name, value in vars(method).items() if name in networks]
+    frozen = {id(each): each.nbytes for module in others for each in module.parameters() if id(each) not in learned}
     state = {name: value for name, value in method.state_dict().items() if name not in networks}
     columns = {} if memory is None else memory.state_dict()["columns"]
     selection = method.selection if isinstance(method, ReplayMethod) else None
@@ -80,7 +84,7 @@ def footprint(learner: Learner, x: Tensor, y: Tensor, task: Tensor | int | None)
         samples=sum(stored.get(name, 0) for name in ("x", "y", "task")),
         features=stored.get("extra.feature", 0) + _n_bytes(centres),
         logits=stored.get("extra.logits", 0),
-        own=_n_bytes(state) - _n_bytes(columns) - _n_bytes(centres),
+        own=_n_bytes(state) - _n_bytes(columns) - _n_bytes(centres) + sum(frozen.values()),
         passes=_kept_by_a_step(learner, x, y, task),
     )
 

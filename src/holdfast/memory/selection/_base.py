@@ -14,6 +14,7 @@ from holdfast.core.model import Model
 from holdfast.core.state import Stateful
 from holdfast.memory.storage import Memory
 
+ENTRY = 250  # bytes of an entry of Python in a table by task and class: key, list, number
 Key = tuple[int, int]  # task and class: the ten digits of one permutation are not those of another
 
 
@@ -62,6 +63,14 @@ class Selection(Stateful):
 
         Args:
             batch: samples with the extras of this policy.
+        """
+        return 0
+
+    def bytes_of_classes(self, batch: Batch) -> int:
+        """Return the bytes that this policy keeps for each class, which a budget in bytes has to include.
+
+        Args:
+            batch: samples with the extras of this policy, which may be of new classes.
         """
         return 0
 

@@ -13,7 +13,7 @@ from holdfast.core.batch import CENTROID, FEATURE, Batch
 from holdfast.core.model import Model
 from holdfast.core.options import option
 from holdfast.core.state import Count, State, check_tensor
-from holdfast.memory.selection._base import Key, Prototypes, Selection, check_keys, keys_of, place
+from holdfast.memory.selection._base import ENTRY, Key, Prototypes, Selection, check_keys, keys_of, place
 from holdfast.memory.selection._members import ROUNDING, TIE, Array, Members, norms, one_of, squares
 from holdfast.memory.storage import Memory
 
@@ -110,6 +110,16 @@ class Centroid(Selection):
     def bytes_beside(self, batch: Batch) -> int:
         """A centroid, and how many samples it has seen."""
         return batch.extra[FEATURE][0].nbytes + 8
+
+    def bytes_of_classes(self, batch: Batch) -> int:
+        """Return the bytes of a centroid and the counts of each class, and of its mean if ε is relative.
+
+        A class has a centroid even where classes are more than slots, so this one is counted apart from those beside
+        slots.
+        """
+        n_classes = len(self.counts.keys() | set(keys_of(batch)))
+        length = batch.extra[FEATURE][0].nbytes + 8
+        return n_classes * (length * (2 if self.relative else 1) + 2 * ENTRY)
 
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
         if memory.rearranged + memory.rewritten != self._changes:

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from holdfast.core.batch import FEATURE, Batch
 from holdfast.core.model import Model
 from holdfast.core.state import Count, check_tensor
-from holdfast.memory.selection._base import Key, Selection, check_keys, check_slots, keys_of, place, slots_by_key
+from holdfast.memory.selection._base import ENTRY, Key, Selection, check_keys, check_slots, keys_of, place, slots_by_key
 from holdfast.memory.storage import Memory
 
 
@@ -59,6 +59,11 @@ class MeanOfFeatures(Selection):
     def with_extras(self, batch: Batch, model: Model) -> Batch:
         """Beside each sample its features, by the model that has just learned it."""
         return batch if FEATURE in batch.extra else batch.with_extra(**{FEATURE: model.embed(batch.x)})
+
+    def bytes_of_classes(self, batch: Batch) -> int:
+        """Return the bytes of a mean, a count and a list for each class."""
+        n_classes = len(self.seen.keys() | set(keys_of(batch)))
+        return n_classes * (batch.extra[FEATURE][0].nbytes + 2 * ENTRY)
 
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
         if memory.rearranged != self.rearranged:

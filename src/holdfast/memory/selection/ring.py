@@ -8,7 +8,7 @@ from pydantic import Field
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
 from holdfast.core.state import Count
-from holdfast.memory.selection._base import Key, Selection, check_keys, check_slots, keys_of, place, slots_by_key
+from holdfast.memory.selection._base import ENTRY, Key, Selection, check_keys, check_slots, keys_of, place, slots_by_key
 from holdfast.memory.storage import Memory
 
 
@@ -31,6 +31,10 @@ class Ring(Selection):
         check_keys(self.slots_by_key, model)
         if memory.rearranged == self.rearranged:
             check_slots(self.slots_by_key, memory)
+
+    def bytes_of_classes(self, batch: Batch) -> int:
+        """Return the bytes of a list of slots for each class."""
+        return len(self.slots_by_key.keys() | set(keys_of(batch))) * ENTRY
 
     def update(self, memory: Memory, batch: Batch, model: Model) -> None:
         if memory.rearranged != self.rearranged:

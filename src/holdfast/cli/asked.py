@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from holdfast.build import usable_device
+from holdfast.cli.options import err
+from holdfast.experiments.budget import flops_per_batch, in_real_time, with_delay, within_budget
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.probing import make_probe, parse_logs, parse_probes
 from holdfast.experiments.recipes import Recipe, Size, load_recipe, parse_changes
 from holdfast.experiments.run import How
+from holdfast.parts import Unknown
 from holdfast.settings import Part
 
 
@@ -42,6 +46,44 @@ def all_experiments(
 ) -> list[Experiment]:
     """Return each row with each of the seeds."""
     return [recipe.experiment(row.strip(), seed=seed, changes=changes) for seed in seeds for row in rows]
+
+
+class Terms(NamedTuple):
+    """Terms that --budget, --real-time and --label-delay ask for; each is left open if it is empty or 0."""
+
+    budget: str
+    real_time: str
+    label_delay: int
+
+
+def on_terms(
+    terms: Terms, experiments: list[Experiment], recipe: Recipe, changes: dict[str, Any], data: Path | None
+) -> list[Experiment]:
+    """Return the experiments on these terms, and print what was changed for them."""
+    budget, real_time, label_delay = terms
+    if budget and real_time:
+        raise Unknown("--budget and --real-time are two ways to equal terms: give one")
+    if budget or real_time:
+        fit = within_budget if budget else in_real_time
+        flops = _flops_of(budget or real_time, recipe, experiments[0].seed, changes, data)
+        fitted = [fit(experiment, flops, data) for experiment in experiments]
+        for sentence in dict.fromkeys(each.said for each in fitted):
+            err.print(sentence)
+        experiments = [each.experiment for each in fitted]
+    if label_delay:
+        experiments = [with_delay(experiment, label_delay) for experiment in experiments]
+    return experiments
+
+
+def _flops_of(text: str, recipe: Recipe, seed: int, changes: dict[str, Any], data: Path | None) -> float:
+    """Return the operations of a batch that '6.5', in GFLOP, or a row like 'er' stands for."""
+    try:
+        flops = 1e9 * float(text)
+    except ValueError:
+        return flops_per_batch(recipe.experiment(text, seed=seed, changes=changes), data)
+    if not 0 < flops < math.inf:
+        raise Unknown(f"a budget of {text} GFLOP a batch is none: give a number above 0, or a row")
+    return flops
 
 
 def way_to_run(

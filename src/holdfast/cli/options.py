@@ -88,6 +88,15 @@ Logs = Annotated[
 Columns = Annotated[str, typer.Option("--columns", help="Columns of the table, as A_T,A_AUC,seconds.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the results only.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List the runs and how long they take; learn nothing.")]
+Budget = Annotated[
+    str,
+    typer.Option(help="Give every method the same operations a batch: so many GFLOP, or what a row takes."),
+]
+RealTime = Annotated[
+    str,
+    typer.Option(help="Do not wait for methods that take more than so many GFLOP a batch, or than a row."),
+]
+LabelDelay = Annotated[int, typer.Option(min=0, help="Labels come so many batches after their inputs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.cli.options import (
+    Budget,
     Changes,
     Columns,
     ContinueAnyway,
@@ -15,6 +16,7 @@ from holdfast.cli.options import (
     Fresh,
     Json,
     Keep,
+    LabelDelay,
     Logs,
     Measures,
     Method,
@@ -23,6 +25,7 @@ from holdfast.cli.options import (
     OneSeed,
     OutFolder,
     Quiet,
+    RealTime,
     RecipeName,
     Seeds,
     SizeName,
@@ -42,6 +45,9 @@ def run_command(
     changes: Changes = None,
     tasks: Subset = None,
     n_tasks: NTasks = None,
+    budget: Budget = "",
+    real_time: RealTime = "",
+    label_delay: LabelDelay = 0,
     out_folder: OutFolder = Path("runs"),
     data: Data = None,
     device: Device = "cpu",
@@ -59,14 +65,16 @@ def run_command(
     """Learn one stream with one method; a run that was killed goes on where it was."""
     import torch
 
-    from holdfast.cli.asked import all_changes, sized_recipe, way_to_run
+    from holdfast.cli.asked import Terms, all_changes, on_terms, sized_recipe, way_to_run
     from holdfast.cli.plan import print_plan
     from holdfast.cli.progress import run_all
     from holdfast.cli.tables import as_document, summary
     from holdfast.experiments.results import ResultStore
 
     torch.set_num_threads(threads)
-    experiment = sized_recipe(recipe, size).experiment(method, seed=seed, changes=all_changes(changes, tasks, n_tasks))
+    loaded, asked = sized_recipe(recipe, size), all_changes(changes, tasks, n_tasks)
+    terms = Terms(budget, real_time, label_delay)
+    (experiment,) = on_terms(terms, [loaded.experiment(method, seed=seed, changes=asked)], loaded, asked, data)
     store = ResultStore(out_folder)
     how = way_to_run(
         data,
@@ -96,6 +104,9 @@ def compare_command(
     changes: Changes = None,
     tasks: Subset = None,
     n_tasks: NTasks = None,
+    budget: Budget = "",
+    real_time: RealTime = "",
+    label_delay: LabelDelay = 0,
     out_folder: OutFolder = Path("runs"),
     data: Data = None,
     device: Device = "cpu",
@@ -114,7 +125,7 @@ def compare_command(
     """Learn one stream with several methods and seeds, and print a table."""
     import torch
 
-    from holdfast.cli.asked import all_changes, all_experiments, sized_recipe, way_to_run
+    from holdfast.cli.asked import Terms, all_changes, all_experiments, on_terms, sized_recipe, way_to_run
     from holdfast.cli.plan import print_plan
     from holdfast.cli.progress import run_all
     from holdfast.cli.tables import as_document, print_comparison
@@ -123,7 +134,9 @@ def compare_command(
     torch.set_num_threads(threads)
     loaded = sized_recipe(recipe, size)
     rows = methods.split(",") if methods else loaded.compare
-    experiments = all_experiments(loaded, rows, parse_seeds(seeds), all_changes(changes, tasks, n_tasks))
+    asked = all_changes(changes, tasks, n_tasks)
+    experiments = all_experiments(loaded, rows, parse_seeds(seeds), asked)
+    experiments = on_terms(Terms(budget, real_time, label_delay), experiments, loaded, asked, data)
     store = ResultStore(out_folder)
     how = way_to_run(
         data,

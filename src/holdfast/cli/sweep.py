@@ -10,6 +10,7 @@ import typer
 from holdfast.cli.options import (
     AllMethods,
     AllSeeds,
+    Budget,
     Changes,
     Columns,
     ContinueAnyway,
@@ -19,11 +20,13 @@ from holdfast.cli.options import (
     Every,
     Json,
     Keep,
+    LabelDelay,
     Logs,
     Measures,
     NTasks,
     OutFolder,
     Quiet,
+    RealTime,
     RecipeName,
     SizeName,
     Subset,
@@ -49,6 +52,9 @@ def sweep_command(
     changes: Changes = None,
     tasks: Subset = None,
     n_tasks: NTasks = None,
+    budget: Budget = "",
+    real_time: RealTime = "",
+    label_delay: LabelDelay = 0,
     workers: Workers = None,
     ray: Ray = None,
     out_folder: OutFolder = Path("runs"),
@@ -65,7 +71,7 @@ def sweep_command(
     as_json: Json = False,
 ) -> None:
     """Learn one stream with all rows and seeds of a recipe at once, and print a table; started again, it goes on."""
-    from holdfast.cli.asked import all_changes, all_experiments, sized_recipe, way_to_run
+    from holdfast.cli.asked import Terms, all_changes, all_experiments, on_terms, sized_recipe, way_to_run
     from holdfast.cli.plan import print_plan
     from holdfast.cli.sweeping import run_at_once
     from holdfast.cli.tables import as_document, print_comparison
@@ -75,7 +81,9 @@ def sweep_command(
     loaded = sized_recipe(recipe, size)
     rows = methods.split(",") if methods else list(loaded.rows) or loaded.compare  # of a stream's own name no rows
     chosen_seeds = parse_seeds(seeds) if seeds else loaded.seeds
-    experiments = all_experiments(loaded, rows, chosen_seeds, all_changes(changes, tasks, n_tasks))
+    asked = all_changes(changes, tasks, n_tasks)
+    experiments = all_experiments(loaded, rows, chosen_seeds, asked)
+    experiments = on_terms(Terms(budget, real_time, label_delay), experiments, loaded, asked, data)
     store = ResultStore(out_folder)
     how = way_to_run(
         data,

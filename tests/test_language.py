@@ -31,7 +31,7 @@ NOT_OUR_WORDS = {
 }
 COMMIT = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b")
 # Files whose docstrings are still to be mended. The list only ever becomes shorter.
-TO_MEND = {"experiments/results.py"}
+TO_MEND: set[str] = set()
 MENDED = [path for path in SOURCES if str(path.relative_to(ROOT / "src" / "holdfast")) not in TO_MEND]
 
 

@@ -16,7 +16,7 @@ UNKNOWN = "not stated"
 
 
 def stated(experiment: Experiment) -> dict[str, str]:
-    """Every setting by name but the seed, options as 'method.replay_size', without options at their defaults."""
+    """Return every setting by name but the seed, options as 'method.replay_size' and without those at defaults."""
     settings = experiment.model_dump(mode="json", exclude={"seed"})
     settings |= {field: {"name": part.name, **set_options(kind, part)} for field, kind, part in _parts(experiment)}
     return {name: str(value) for name, value in flat(settings).items()}
@@ -39,7 +39,7 @@ def telling(experiment: Experiment, rivals: list[Experiment]) -> dict[str, str]:
 
 
 def differences(experiment: Experiment, other: Experiment) -> dict[str, tuple[str, str]]:
-    """By name, the settings that decide the numbers and are not the same: of `experiment` and of `other`.
+    """Return by name the settings that decide the numbers and differ: of `experiment` and of `other`.
 
     Options of different parts are not compared. Seed and names of tables do not count. What a stored experiment does
     not state is UNKNOWN.
@@ -51,7 +51,7 @@ def differences(experiment: Experiment, other: Experiment) -> dict[str, tuple[st
 
 
 def between_rows(rows: dict[str, list[Experiment]]) -> list[str]:
-    """A line for each row of a table, with the settings in which it is not as the others; none where all are alike.
+    """Return a line for each row of a table, with the settings in which it differs; none where all are alike.
 
     Where a row has several experiments, only what they have in common is told. Memory, selection and retrieval are
     named only for methods with a memory. Options that some methods lack are named only where they differ from their
@@ -77,7 +77,7 @@ def between_rows(rows: dict[str, list[Experiment]]) -> list[str]:
 
 
 def joined(experiment: Experiment) -> Part:
-    """The stream of an experiment; of joint training the stream whose tasks it mixes."""
+    """Return the stream of an experiment; of joint training the stream whose tasks it mixes."""
     stream = experiment.stream
     if stream.name != "joint" or "of" not in stream.options:
         return stream
@@ -101,7 +101,7 @@ def _in_common(variants: list[dict[str, str]]) -> dict[str, str]:
 
 
 def _told(experiment: Experiment) -> dict[str, str]:
-    """The settings by which rows of a table may differ: fields, and options of the method by their names."""
+    """Return the settings by which rows of a table may differ: fields, and options of the method by their names."""
     method = experiment.method
     defaults = _options_of_method(method.name)
     hidden = {*UNLIKE_ANYWAY, "method", "foreign_code"}
@@ -145,7 +145,7 @@ def _parts(experiment: Experiment) -> Iterator[tuple[str, Kind, Part]]:
 
 
 def _part_in_words(part: Part, kind: Kind) -> str:
-    """A part as 'centroid(epsilon=4)', with the options that differ from their defaults."""
+    """Return a part as 'centroid(epsilon=4)', with the options that differ from their defaults."""
     options = {name: _in_words(value) for name, value in set_options(kind, part).items()}
     return f"{part.name}({_listed(options)})" if options else part.name
 
@@ -157,18 +157,18 @@ def _in_words(value: Any) -> str:
 
 
 def described(difference: tuple[str, tuple[str, str]]) -> str:
-    """A difference as 'replay_size=32 instead of 256'."""
+    """Return a difference as 'replay_size=32 instead of 256'."""
     name, (mine, other) = difference
     return f"{name.removeprefix('method.')}={mine} instead of {other}"
 
 
 def decided(experiment: Experiment) -> dict[str, str]:
-    """By name, all settings that decide the numbers but the seed."""
+    """Return by name all settings that decide the numbers but the seed."""
     return _in_texts(experiment.model_dump(mode="json", exclude=UNLIKE_ANYWAY))
 
 
 def plain(value: Any) -> Any:
-    """A value as it is written in a file: 8.0 is 8 there, and a tuple a list."""
+    """Return a value as a file has it: 8.0 is 8 there, and a tuple a list."""
     if isinstance(value, tuple | list):
         return [plain(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -29,7 +29,7 @@ Known = tuple[Size, float]  # a run, and the seconds that it took
 
 
 def size_of(experiment: Experiment) -> Size:
-    """The size of an experiment, as far as its settings tell."""
+    """Return the size of an experiment, as far as its settings tell."""
     replay_size, n_steps = (float(_option(experiment, name)) for name in ("replay_size", "steps_per_batch"))
     return Size(
         kind=experiment.kind,
@@ -39,7 +39,7 @@ def size_of(experiment: Experiment) -> Size:
 
 
 def expected_seconds(size: Size, known: Sequence[Known]) -> float | None:
-    """The mean of runs that differ in the seed only; else from the weight and what others took; None if none is known.
+    """Return the mean of runs that differ in the seed only, else an estimate from other runs; None without any.
 
     Others are those of the same stream, or all if there is none of it.
     """
@@ -67,6 +67,6 @@ def seconds_until_done(running: Iterable[float], waiting: Iterable[float], n_wor
 
 
 def _option(experiment: Experiment, name: str) -> int:
-    """An option of the method; 0 if it has none of that name."""
+    """Return an option of the method; 0 if it has none of that name."""
     value = experiment.method.options.get(name, 0)
     return value if isinstance(value, int) else 0

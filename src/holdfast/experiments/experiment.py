@@ -112,7 +112,7 @@ class Experiment(LearnerSettings):
         return f"{self.benchmark}/{self.row}/{self.seed}-{self.digest}"
 
     def learner_settings(self, n_classes: int) -> dict[str, Any]:
-        """The settings of its learner, for a head of `n_classes` unless it says otherwise."""
+        """Return the settings of its learner, for a head of `n_classes` unless it says otherwise."""
         settings = self.model_dump(include=set(LearnerSettings.model_fields))
         return settings | {"n_classes": self.n_classes or n_classes}
 

@@ -85,7 +85,7 @@ def _steps(n: int) -> str:
 
 
 def _with_options(experiment: Experiment, field: str) -> str:
-    """The part in a field, with the options that differ from their defaults."""
+    """Return the part in a field, with the options that differ from their defaults."""
     kind, part = PARTS[field], Part.model_validate(getattr(experiment, field))
     options = set_options(kind, part)
     if ":" in part.name:  # whose class is imported by now

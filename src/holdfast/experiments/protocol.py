@@ -39,7 +39,7 @@ class Protocol:
 
 
 def protocol_of(result: Result) -> Protocol:
-    """The protocol of a run; joint training has that of the stream whose tasks it joins."""
+    """Return the protocol of a run; joint training has that of the stream whose tasks it joins."""
     experiment = result.experiment
     stream = joined(experiment)
     tasks = str(stream.options.get("tasks", "report"))
@@ -57,7 +57,7 @@ def protocol_of(result: Result) -> Protocol:
 
 
 def by_protocol(results: Iterable[Result]) -> dict[Protocol, list[Result]]:
-    """The runs of each protocol, in the order of their benchmarks; reported tasks come before those for tuning."""
+    """Return the runs of each protocol by benchmark; reported tasks come before tuning tasks."""
     found: dict[Protocol, list[Result]] = {}
     for result in results:
         found.setdefault(protocol_of(result), []).append(result)

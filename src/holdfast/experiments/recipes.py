@@ -47,7 +47,7 @@ class Recipe:
     shared: dict[str, Any] = field(default_factory=dict)
 
     def sized(self, size: Size) -> Recipe:
-        """The recipe in a size: `full` as it stands, `cpu` with what its table `cpu` changes in every row.
+        """Return the recipe in a size: `full` as it stands, `cpu` with what its table `cpu` changes in every row.
 
         An option of methods is changed in the rows whose method takes it; what `cpu.rows` says of one row goes last.
         """
@@ -72,7 +72,7 @@ class Recipe:
         return replace(self, rows=rows, seeds=tuple(seeds), cpu={}, shared={**self.shared, **changes})
 
     def _stand_in(self, size: Size) -> Recipe:
-        """The recipe that [cpu] names, with the seeds that it says."""
+        """Return the recipe that [cpu] names, with the seeds that it says."""
         if beside := self.cpu.keys() - {"recipe", "seeds"}:
             raise Unknown(f"[cpu] of '{self.name}' names a recipe, so {', '.join(sorted(beside))} can only stand there")
         other = load_recipe(str(self.cpu["recipe"]))
@@ -84,7 +84,7 @@ class Recipe:
         return replace(sized, seeds=tuple(self.cpu.get("seeds", sized.seeds)))
 
     def experiment(self, row: str, *, seed: int | None = None, changes: dict[str, Any] | None = None) -> Experiment:
-        """The experiment of a row; `row` may also be a method that has no row of its own, here or in another package.
+        """Return the experiment of a row; `row` may also be a method without a row, here or in another package.
 
         A method without a row takes what the rows share, see `shared_with`, so that it can be held against them.
 
@@ -122,7 +122,7 @@ class Recipe:
         return {**fields, "method": self._method_of(wrapped) + plus + wrappers}
 
     def shared_with(self, method: str) -> dict[str, Any]:
-        """The fields and options that a method without a row of its own takes from the recipe, where it has them.
+        """Return the fields and options that a method without a row takes from the recipe, where it has them.
 
         `shared` goes before the options of a method that all rows have, and these before what the rows agree on.
         """
@@ -175,7 +175,7 @@ class Recipe:
 
 
 def recipe_names() -> list[str]:
-    """The recipes that come with the package."""
+    """Return the names of the recipes of the package."""
     return sorted(path.stem for path in _folder().glob("*.toml"))
 
 
@@ -284,7 +284,7 @@ def _takes(given: Any, name: str) -> bool:
 
 
 def _options(method: str) -> list[str]:
-    """The options of a method; none where there is no such method."""
+    """Return the options of a method; none where there is no such method."""
     return [] if _replays(method) is None else list(options_of("methods", method))
 
 

@@ -80,7 +80,7 @@ class Numbers:
         return Numbers(result.accuracies, result.moved, result.apart, whole)
 
     def first(self, n_tasks: int) -> Numbers:
-        """The numbers of the first tasks, without those of the whole run."""
+        """Return the numbers of the first tasks, without those of the whole run."""
         return Numbers(self.accuracies[:n_tasks], self.moved[:n_tasks], self.apart[:n_tasks], {})
 
 
@@ -170,7 +170,7 @@ def _first_tasks(
 
 
 def _partings(stored: Numbers, made: Numbers) -> Iterator[Parting]:
-    """All numbers that are not the same, in the order in which they were measured."""
+    """Return all numbers that differ, in the order in which they were measured."""
     if len(stored.accuracies) != len(made.accuracies):
         yield Parting("tasks learned", len(stored.accuracies), len(made.accuracies))
     for t in range(min(len(stored.accuracies), len(made.accuracies))):

@@ -37,7 +37,7 @@ _NAMED = re.compile("(?P<seed>[0-9]{1,19})-(?P<digest>[0-9a-f]{10})")  # how the
 
 
 class Result(BaseModel):
-    """What a finished run leaves: kilobytes, enough to remake every table.
+    """Result of a finished run: kilobytes, enough to make every table again.
 
     Attributes:
         accuracies: a row for each task learned, a column for each task tested; None where not measured.
@@ -97,7 +97,7 @@ class Result(BaseModel):
 
     @property
     def drift_fits(self) -> bool:
-        """Whether the numbers of drift are as many as its tasks make, or none."""
+        """Tell whether there are as many numbers of drift as tasks make, or none."""
         if not self.moved and not self.apart:
             return True
         n_tasks = len(self.accuracies)
@@ -136,7 +136,7 @@ class ResultStore:
         return self.root / experiment.path
 
     def find(self, experiment: Experiment) -> Result | None:
-        """The result of a finished run; None if it is not finished.
+        """Return the result of a finished run; None if it is not finished.
 
         ValueError if what stands in its place is damaged, or the result of another experiment.
         """
@@ -155,11 +155,11 @@ class ResultStore:
         write_text(self.folder(result.experiment) / RESULT, as_text(result.model_dump(mode="json")))
 
     def results(self) -> list[Result]:
-        """All finished runs; a damaged or foreign file is named in a warning and passed over."""
+        """Return all finished runs; a damaged or foreign file is named in a warning and passed over."""
         return list(self.results_by_path().values())
 
     def results_by_path(self) -> dict[Path, Result]:
-        """All finished runs by the files that hold them, as `results`; one of several in a file as 'FILE#digest'."""
+        """Return all finished runs by the files that hold them; one of several in a file as 'FILE#digest'."""
         found: dict[Path, Result] = {}
         for path in sorted([*self.root.rglob(RESULT), *self.root.rglob(PACKED)]):
             try:
@@ -170,7 +170,7 @@ class ResultStore:
 
     @contextmanager
     def claimed(self, experiment: Experiment) -> Iterator[Path]:
-        """The folder of `experiment`, for this process alone; refused if it is of another configuration.
+        """Context manager: the folder of `experiment`, for this process alone; refused for another configuration.
 
         If nothing was left in it at the end, as of a run that was refused, the folder is gone again.
         """
@@ -246,7 +246,7 @@ def _order(item: tuple[Path, Result]) -> tuple[str, str, int, str]:
 
 
 def read_result(path: Path) -> Result:
-    """The result in a file, or in a line of one as 'results.jsonl#digest'; ValueError naming the file if it is none.
+    """Return the result in a file, or in a line of one as 'results.jsonl#digest'; ValueError naming a bad file.
 
     A folder that is named by an experiment, or says in EXPERIMENT which it is of, must hold the result of that one.
     """
@@ -266,7 +266,7 @@ def read_result(path: Path) -> Result:
 
 
 def read_packed(path: Path) -> dict[Path, Result]:
-    """The results in a file PACKED by their places, 'FILE#digest'; a line that is none is named in a warning."""
+    """Return the results in a file PACKED by their places, 'FILE#digest'; a line that is none is named in a warning."""
     try:
         status = path.stat()
         found, odd = _read_packed(path, status.st_mtime_ns, status.st_size, status.st_ino)
@@ -279,7 +279,7 @@ def read_packed(path: Path) -> dict[Path, Result]:
 
 @lru_cache(maxsize=64)
 def _read_packed(path: Path, *_: int) -> tuple[dict[Path, Result], list[str]]:
-    """The results of a file in the state that the numbers tell, and what is odd in it."""
+    """Return the results of a file in the state that the numbers tell, and what is odd in it."""
     found: dict[Path, Result] = {}
     odd = []
     for i, line in enumerate(read_text(path).split("\n"), 1):

@@ -18,7 +18,7 @@ MAX_NUMBER = 2**63 - 1  # a whole number, in either direction
 
 
 def read_text(path: Path) -> str:
-    """The text of a file: a regular one, in UTF-8, of no more than MAX_BYTES; ValueError or OSError naming it.
+    """Return the text of a regular file in UTF-8 of at most MAX_BYTES; ValueError or OSError naming it.
 
     Example:
         >>> text = read_text(Path("runs/split_digits/er/1234-0123456789/result.json"))  # doctest: +SKIP

@@ -66,13 +66,13 @@ class SweepWatcher(Protocol):
     """Someone who follows a sweep."""
 
     def said(self, job: Job, text: str) -> None:
-        """Something happened to a run."""
+        """Tell what happened to a run."""
 
     def showed(self, jobs: Sequence[Job], seconds_left: float | None) -> None:
         """Show the state of all runs; called several times a second."""
 
     def stopping(self) -> None:
-        """The sweep was asked to stop and has told its workers."""
+        """Tell that the sweep was asked to stop and has told its workers."""
 
 
 class Silent:
@@ -172,7 +172,7 @@ def oversee(
     watcher: SweepWatcher,
     stop: Callable[[], bool],
 ) -> SweepReport:
-    """The sweep over any pool, which is not made if all runs are finished."""
+    """Sweep over any pool, which is not made if all runs are finished."""
     jobs = [Job(experiment) for experiment in {e.path: e for e in experiments}.values()]
     overseer = _Overseer(jobs, store, how, watcher)
     overseer.look_for_finished()
@@ -229,7 +229,7 @@ class _Overseer:
             self.watcher.showed(self.jobs, self._seconds_left(pool.n_workers))
 
     def _next(self) -> Job | None:
-        """The longest that waits; one that is claimed elsewhere only when no other waits."""
+        """Return the longest run that waits; one that is claimed elsewhere only when no other waits."""
         ready = [job for job in self.jobs if job.status == "waiting"]
         now = time.monotonic()
         ready = ready or [job for job in self.jobs if job.status == "elsewhere" and job.try_at <= now]

@@ -80,7 +80,7 @@ def comparison(results: list[Result], same: Equivalences = NONE_KNOWN, columns: 
 
 
 def grouped(results: list[Result]) -> list[tuple[str, list[Result]]]:
-    """The runs that are averaged, under the name of their row and what they have otherwise than others of it."""
+    """Return the runs that are averaged, by the name of their row and their differences from others of it."""
     by_row: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         # Runs of one row that differ in more than the seed are not averaged.
@@ -112,7 +112,7 @@ def _differences(experiment: Experiment, rivals: list[Experiment]) -> str:
 
 
 def markdown(rows: Rows, alignment: str = "") -> str:
-    """The rows as a table in Markdown; columns are aligned as in 'lrr', by default all but the first to the right."""
+    """Return the rows as a table in Markdown; columns are aligned as in 'lrr', by default all but the first right."""
     header, lines = rows
     rule = ["---" if side == "l" else "---:" for side in alignment or f"l{'r' * (len(header) - 1)}"]
     escaped = ([text.replace("|", r"\|") for text in line] for line in [header, rule, *lines])
@@ -120,13 +120,13 @@ def markdown(rows: Rows, alignment: str = "") -> str:
 
 
 def compared(heading: str, results: list[Result], same: Equivalences = NONE_KNOWN, columns: Sequence[str] = ()) -> str:
-    """The comparison in Markdown, under a heading, with what differs between its rows and their code below."""
+    """Return the comparison in Markdown, under a heading, with what differs between its rows and their code below."""
     below = "\n".join(f"- {line}" for line in [*unlike(results), *code_notes(results, same)])
     return "\n\n".join(part for part in (f"**{heading}**", markdown(comparison(results, same, columns)), below) if part)
 
 
 def matrix_rows(result: Result) -> Rows:
-    """The accuracy matrix in per cent, a line for each task learned."""
+    """Return the accuracy matrix in per cent, a line for each task learned."""
     n_tests = len(result.accuracies[0])
     header = ["after", *(str(j + 1) for j in range(n_tests))]
     lines = [
@@ -151,7 +151,7 @@ def drift_rows(result: Result) -> Rows:
 
 
 def mean_and_spread(values: Sequence[float | None], scale: int, digits: int) -> str:
-    """The mean and, of several values, their population standard deviation; '-' of none."""
+    """Return the mean and, of several values, their population standard deviation; '-' of none."""
     known = [scale * value for value in values if value is not None]
     if not known:
         return "-"

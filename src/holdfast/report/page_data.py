@@ -40,7 +40,7 @@ SUBSETS = {"tuning": " – tuning tasks", "all": " – all tasks"}
 
 
 def page_data(folder: Path, *, base: Path) -> Data:
-    """All that the page shows of the results in `folder`; links are relative to the folder `base`.
+    """Return all that the page shows of the results in `folder`; links are relative to the folder `base`.
 
     What cannot be read is named in `problems` and passed over.
     """
@@ -76,7 +76,7 @@ def page_data(folder: Path, *, base: Path) -> Data:
 
 
 def _title(protocol: Protocol, protocols: list[Protocol]) -> str:
-    """The benchmark, and what tells the protocol from the others that are shown of it."""
+    """Return the benchmark, and what tells the protocol from the others that are shown of it."""
     title = protocol.benchmark + SUBSETS.get(protocol.tasks, "")
     rivals = [each for each in protocols if each.benchmark + SUBSETS.get(each.tasks, "") == title]
     length = f"{protocol.n_tasks} {'task' if protocol.n_tasks == 1 else 'tasks'}"
@@ -128,7 +128,7 @@ def _section(
 
 
 def _table(title: str, groups: list[tuple[str, list[Run]]], marked: set[str]) -> Data:
-    """The comparison: in each column the mean over seeds, with the best marked where it is beyond the noise.
+    """Return the comparison: in each column the mean over seeds, the best marked where it is beyond the noise.
 
     Args:
         marked: labels of rows whose runs are of different code.
@@ -264,7 +264,7 @@ def _by_class(group: list[Run]) -> Data | None:
 
 
 def _curves(run: Run, problems: list[str]) -> dict[str, Curve]:
-    """By name, a number for each task learned.
+    """Return by name a number for each task learned.
 
     `average` is A_t and `learned` is a_tt. `first_moved` and `old_moved` are how far the first task, and the old ones
     on average, are from where they were; `nearest_apart` and `mean_apart` how far the two nearest, and all, are apart.
@@ -290,7 +290,7 @@ def _curves(run: Run, problems: list[str]) -> dict[str, Curve]:
 
 
 def _over_seeds(curves: Sequence[Curve]) -> dict[str, Curve]:
-    """The mean and population standard deviation at each place, of what was measured there."""
+    """Return the mean and population standard deviation at each place, of what was measured there."""
     places = [[c[i] for c in curves if i < len(c)] for i in range(max(len(c) for c in curves))]
     known = [[value for value in place if value is not None] for place in places]
     return {
@@ -305,7 +305,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _finite(value: float | None) -> float | None:
-    """The number, or None where JSON has none for it."""
+    """Return the number, or None where JSON has none for it."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
@@ -341,7 +341,7 @@ def _map(record: Record, notes: list[str]) -> Data | None:
 
 
 def _memory(memory: StoredSamples, n_steps: int) -> Data:
-    """`samples` are of the thumbnails; an age is in batches since the sample came, None if that is not known."""
+    """Return the content of memory. `samples` are of the thumbnails; an age is in batches, None if unknown."""
     ages = [None if step < 0 else n_steps - 1 - step for step in memory.step.tolist()]
     distances = (
         None if memory.distance is None else [_finite(float(f"{d:.4g}")) for d in memory.distance.double().tolist()]
@@ -365,7 +365,7 @@ def _memory(memory: StoredSamples, n_steps: int) -> Data:
 
 
 def _sprite(thumbnails: Any) -> Data:
-    """The thumbnails (k, height, width, channels) in one picture, row by row."""
+    """Return the thumbnails (k, height, width, channels) in one picture, row by row."""
     k, height, width, n_channels = thumbnails.shape
     n_rows = -(-k // SPRITE_COLUMNS)
     sheet = np.zeros((n_rows * SPRITE_COLUMNS, height, width, n_channels), np.uint8)

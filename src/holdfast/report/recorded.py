@@ -12,7 +12,7 @@ def has_record(run: Run) -> bool:
 
 
 def first_record(runs: list[Run], problems: list[str]) -> tuple[Run, Record] | None:
-    """The first of `runs` that left a record, and that; what cannot be used is named in `problems`."""
+    """Return the first of `runs` with a record, and the record; what cannot be used is named in `problems`."""
     for run in runs:
         if (path := record_in(run.path.parent)) is None:
             continue

@@ -84,7 +84,7 @@ def ours(table: Table) -> Grid:
 
 
 def verdicts(table: Table) -> Grid:
-    """A line for each number of ours that the paper has too: where it is, or why the two must not be compared."""
+    """Return a line for each number that the paper has too: its verdict, or why the two must not be compared."""
     lines: list[list[Field]] = []
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
@@ -100,7 +100,7 @@ def verdicts(table: Table) -> Grid:
 
 
 def sources(table: Table) -> Grid:
-    """The runs behind each row, by seed, with the versions that they were made with."""
+    """Return the runs behind each row, by seed, with the versions that they were made with."""
     lines: list[list[Field]] = []
     for row in table.rows:
         runs = {run.path: run for cell in row.cells for run in cell.runs}.values()
@@ -112,7 +112,7 @@ def sources(table: Table) -> Grid:
 
 
 def terminal(grid: Grid, width: int = UNLIMITED) -> RenderableType:
-    """For a terminal; a number leads to the file of its run, where the terminal can follow.
+    """Return a table for a terminal; a number leads to the file of its run, where the terminal can follow.
 
     Columns that do not fit into `width` are left out and named below the table.
     """
@@ -141,7 +141,7 @@ def terminal(grid: Grid, width: int = UNLIMITED) -> RenderableType:
 
 
 def markdown(grid: Grid, base: Path) -> str:
-    """In Markdown, without the title; links are relative to the folder `base`."""
+    """Return a table in Markdown, without the title; links are relative to the folder `base`."""
     notes = "\n".join(f"- {note}" for note in grid.notes)
     lines = [[" ".join(_markdown(piece, base) for piece in field) for field in line] for line in grid.lines]
     table = markdown_rows((grid.header, lines), grid.alignment) if lines else ""
@@ -150,7 +150,7 @@ def markdown(grid: Grid, base: Path) -> str:
 
 
 def latex(grid: Grid, base: Path) -> str:
-    """In LaTeX with booktabs; runs stand in comments beside their row, relative to the folder `base`."""
+    """Return a table in LaTeX with booktabs; runs stand in comments beside their row, relative to `base`."""
     caption = " ".join([f"{grid.title}.", *grid.notes])
     lines = []
     for line in grid.lines:
@@ -183,7 +183,7 @@ HTML_STYLE = """<style>
 
 
 def as_html(grid: Grid, base: Path) -> str:
-    """A piece of HTML that needs nothing else; links are relative to the folder `base`."""
+    """Return a piece of HTML that needs nothing else; links are relative to the folder `base`."""
     notes = [f"<p>{html.escape(note)}</p>" for note in grid.notes]
     head = "".join(
         f'<th scope="col" class="{side}">{html.escape(name)}</th>'
@@ -218,7 +218,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet takes a t
 
 
 def as_csv(tables: list[Table], base: Path) -> str:
-    """A line for each cell, with all that is known of it; numbers are not rounded.
+    """Return a line for each cell, with all that is known of it; numbers are not rounded.
 
     A text that a spreadsheet would calculate has a ' before it.
     """
@@ -265,7 +265,7 @@ LATEX = {
 
 
 def escape_latex(text: str) -> str:
-    """The text with all that means something to LaTeX written out."""
+    """Return the text with all that means something to LaTeX written out."""
     tilde = "H\u0303"  # two characters, the second put above the first
     return r"$\tilde{H}$".join("".join(LATEX.get(letter, letter) for letter in part) for part in text.split(tilde))
 

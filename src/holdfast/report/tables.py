@@ -149,7 +149,7 @@ class Table:
 
 
 def parse_printed(text: str) -> Printed | None:
-    """The number in '72.47±2.34' or '72.47'; None if it is none."""
+    """Return the number in '72.47±2.34' or '72.47'; None if it is none."""
     match = re.fullmatch(r"(\d+(?:\.(\d+))?)(?:±(\d+(?:\.\d+)?))?", text)
     if match is None:
         return None
@@ -176,7 +176,7 @@ def judge(values: dict[int, float], paper: Printed, reasons: tuple[str, ...] = (
 
 
 def with_best(table: Table) -> Table:
-    """The table with the best cell of each column marked, where it beats the runner-up beyond the noise.
+    """Return the table with the best cell of each column marked, where it beats the runner-up beyond the noise.
 
     That is a paired t-test over the seeds that both have, at least two, with p < 0.05. Bounds do not compete, nor do
     cells whose runs depart from the size of the table.
@@ -192,7 +192,7 @@ def with_best(table: Table) -> Table:
 
 
 def _winner(table: Table, column: int) -> int | None:
-    """The number of the row that is best in a column, if it is beyond the noise."""
+    """Return the number of the row that is best in a column, if it is beyond the noise."""
     better = table.columns[column].better
     cells = {r: row.cells[column] for r, row in enumerate(table.rows) if not row.is_bound}
     means = {r: cell.mean for r, cell in cells.items() if cell.mean is not None and not cell.departures}

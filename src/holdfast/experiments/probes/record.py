@@ -126,7 +126,7 @@ def record_in(folder: Path) -> Path | None:
 
 
 def read_record(path: Path) -> Record:
-    """The record in a file; ValueError naming the file if it is none or damaged."""
+    """Return the record in a file; ValueError naming the file if it is none or damaged."""
     content = _unpacked(path) if path.name == RECORD_PACKED else read_checkpoint(path)
     try:
         memory = content.pop("memory")
@@ -174,13 +174,13 @@ def _is_whole(record: Record) -> bool:
 
 
 def _evenly(n: int, k: int) -> Tensor:
-    """Up to k rows, evenly over n, since test sets may be sorted by class."""
+    """Return up to k rows, evenly over n, since test sets may be sorted by class."""
     k = min(n, k)
     return torch.arange(k) * n // k
 
 
 def _components(features: Tensor) -> tuple[Tensor, float]:
-    """(tasks, n, ≤ 50) principal components of (tasks, n, d), in spreads of the first, and their share of variance."""
+    """Return (tasks, n, ≤ 50) principal components of (tasks, n, d), in spreads of the first, and their share."""
     flat = features.double().flatten(0, 1)
     flat = flat - flat.mean(dim=0)
     variances, directions = torch.linalg.eigh(flat.T @ flat)  # ascending
@@ -191,7 +191,7 @@ def _components(features: Tensor) -> tuple[Tensor, float]:
 
 
 def _stored(method: ReplayMethod, experiment: Experiment, stream: Stream) -> dict[str, Any] | None:
-    """The fields of StoredSamples; None of an empty memory."""
+    """Return the fields of StoredSamples; None of an empty memory."""
     memory = method.memory
     if not len(memory):
         return None
@@ -208,7 +208,7 @@ def _stored(method: ReplayMethod, experiment: Experiment, stream: Stream) -> dic
 
 
 def _arrivals(memory: Memory, experiment: Experiment, stream: Stream) -> Tensor:
-    """(n,) the batch that brought each stored sample, found by reading the stream once more; -1 where it is not found.
+    """Return (n,), the batch that brought each stored sample, found by reading the stream again; -1 if not found.
 
     So the memory need not keep it, which would cost bytes of every slot. Of equal samples the last counts.
     """
@@ -225,7 +225,7 @@ def _arrivals(memory: Memory, experiment: Experiment, stream: Stream) -> Tensor:
 
 
 def _thumbnails(x: Tensor, scale: float) -> Tensor | None:
-    """(k, height, width, channels) bytes of inputs (k, …); None if they are no images.
+    """Return (k, height, width, channels) bytes of inputs (k, …); None if they are no images.
 
     Bytes in a row that fill a square, such as digits, are drawn as one.
     """

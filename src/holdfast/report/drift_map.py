@@ -18,9 +18,9 @@ FEWEST_SAMPLES = 10  # with less there are no neighbours to speak of
 def drift_map(features: NDArray[Any]) -> Array | None:
     """Return (tasks, n, 2), the places of the features (tasks, n, d) of the same samples after each task.
 
-    The map is a t-SNE of the features when the first task had just been learned. Later features are placed into that
-    same map, each by those of then that it is nearest to, and nothing of then moves. None where there is no map: with
-    a handful of samples, or features that are all the same.
+    The map is a t-SNE of the features directly after the first task. Later features are placed into the same map
+    beside the first features that they are nearest to; first features do not move. Return None with a handful of
+    samples, or for features that are all the same.
 
     Raises:
         ModuleNotFoundError: without openTSNE.

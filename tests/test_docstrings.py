@@ -20,8 +20,6 @@ TO_MEND_VERBS = {
     "core/standardise.py",
     "experiments/run.py",
     "memory/selection/centroid.py",
-    "memory/storage.py",
-    "methods/_anchored.py",
     "methods/_base.py",
     "methods/_sums.py",
     "methods/hedge.py",

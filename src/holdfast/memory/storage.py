@@ -21,7 +21,7 @@ _EXTRA = "extra."  # how columns of extras are told from x, y and task
 
 
 def parse_bytes(text: str) -> int:
-    """The number of bytes in a text such as '5 MB' or '64 KiB'.
+    """Return the number of bytes in a text such as '5 MB' or '64 KiB'.
 
     Example:
         >>> parse_bytes("5 MB"), parse_bytes("64 KiB")
@@ -126,11 +126,11 @@ class Memory(Stateful):
         return self.columns["task"][: self.filled]
 
     def extra(self, name: str) -> Tensor:
-        """(len, …) what was stored beside each sample under `name`."""
+        """Return (len, …), the extra `name` of each stored sample."""
         return self.columns[_EXTRA + name][: self.filled]
 
     def column(self, name: str) -> Tensor:
-        """(rows, …) the same of all slots, filled or not; those that `fit` was last called for have a row."""
+        """Return (rows, …), the extra of all slots, filled or not; those that `fit` was last called for have a row."""
         return self.columns[_EXTRA + name]
 
     def check(self, batch: Batch) -> None:
@@ -227,7 +227,7 @@ class Memory(Stateful):
             column.index_copy_(0, to, column.index_select(0, origin))
 
     def __getitem__(self, slots: slice | Tensor | Sequence[int]) -> Batch:
-        """The samples in `slots`, as a copy."""
+        """Return the samples in `slots`, as a copy."""
         if isinstance(slots, slice):
             slots = range(self.filled)[slots]
         index = slots if isinstance(slots, Tensor) else torch.tensor(slots, dtype=torch.int64)
@@ -237,13 +237,13 @@ class Memory(Stateful):
         return Batch(columns["x"], columns["y"], columns["task"], extra)
 
     def draw(self, size: int, among: Tensor | None = None) -> Batch:
-        """`size` different samples at random, of all or of the slots `among`; all of them if there are fewer."""
+        """Draw `size` different samples at random, of all or of the slots `among`; all if there are fewer."""
         n = self.filled if among is None else len(among)
         picked = torch.tensor(self.pick_distinct(n, min(size, n)), dtype=torch.int64)
         return self[picked if among is None else among[picked.to(among.device)]]
 
     def pick_distinct(self, n: int, size: int) -> list[int]:
-        """`size` different numbers below `n`, every such set equally likely, in time that depends on `size` only.
+        """Draw `size` different numbers below `n`, every set equally likely, in time that depends on `size` only.
 
         Floyd's algorithm (Bentley and Floyd, CACM 1987).
         """
@@ -263,7 +263,7 @@ class Memory(Stateful):
         return made
 
     def state_dict(self) -> State:
-        """Everything but the free slots, which hold nothing."""
+        """Return everything but the free slots, which hold nothing."""
         state = super().state_dict()
         state["columns"] = {name: column[: self.filled] for name, column in self.columns.items()}
         return state
@@ -292,7 +292,7 @@ class Memory(Stateful):
         self.columns = {name: column.to(device, copy=True) for name, column in columns.items()}
 
     def require_extra(self, name: str, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
-        """(len, *shape) an extra that was read from a file; raise ValueError if it is not there, or not like this.
+        """Return (len, *shape), an extra that was read from a file; ValueError if it is missing or of another kind.
 
         Numbers of all floating dtypes are alike.
         """

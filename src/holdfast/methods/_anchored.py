@@ -71,13 +71,13 @@ class AnchoredMethod(Method):
             self.n_batches = 0
 
     def end_batch(self) -> None:
-        """A batch was learned: consolidate if it is time."""
+        """Consolidate after a batch, if it is time."""
         self.n_batches += 1
         if self.n_batches == self.consolidate_every:
             self.consolidate()
 
     def anchored_step(self, loss: Tensor) -> tuple[float, list[Tensor]]:
-        """One step down `loss` and the penalty; gives their sum, and the gradient of `loss` alone."""
+        """Take one step down `loss` and the penalty; return their sum, and the gradient of `loss` alone."""
         if not self.n_consolidated or not self.strength:
             value = self.backward(loss)
             gradient = self.last_gradient()
@@ -101,7 +101,7 @@ class AnchoredMethod(Method):
         return super().bytes_of_classes() + len(self._lists()) * (head.n_classes - head.n_first) * row
 
     def weights(self) -> list[Tensor]:
-        """θ, as it is and as it will be: no copy."""
+        """Return θ, as it is and as it will be: no copy."""
         return [parameter.detach() for parameter in self.parameters()]
 
     def last_gradient(self) -> list[Tensor]:
@@ -146,7 +146,7 @@ def zeros(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def min_max(values: list[Tensor]) -> list[Tensor]:
-    """The values moved and scaled to lie between 0 and 1 over all tensors; all 0 where they are all the same."""
+    """Return the values scaled to lie between 0 and 1 over all tensors; all 0 where they are all the same."""
     low = torch.stack([part.min() for part in values]).min()
     high = torch.stack([part.max() for part in values]).max()
     span = (high - low).clamp(min=torch.finfo(low.dtype).tiny)
@@ -154,5 +154,5 @@ def min_max(values: list[Tensor]) -> list[Tensor]:
 
 
 def _continued(kept: Tensor, beyond: Tensor) -> Tensor:
-    """`kept` with the rows that `beyond` has more."""
+    """Return `kept` with the rows that `beyond` has more."""
     return kept if kept.shape == beyond.shape else torch.cat([kept, beyond[len(kept) :]])

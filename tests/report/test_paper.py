@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.fingerprint import digest_of
 from holdfast.experiments.differences import differences
+from holdfast.experiments.equivalent import MARK, Equivalences
 from holdfast.experiments.recipes import load_recipe
+from holdfast.experiments.results import ResultStore
 from holdfast.parts import Unknown
 from holdfast.report.page import counted
 from holdfast.report.paper import chosen_tables, make_table, missing_experiments, paper_tables, stored_runs
@@ -376,3 +379,24 @@ def test_a_table_that_is_not_there_suggests_the_nearest():
     with pytest.raises(Unknown, match="did you mean 'table-2'"):
         chosen_tables("tabel-2")
     assert len(chosen_tables("all")) == 8
+
+
+def test_a_row_whose_seeds_are_of_different_code_is_marked_and_says_which(tmp_path):
+    store(tmp_path, "split_cifar100", "er", {1234: 0.5, 1235: 0.6})
+    store(tmp_path, "split_cifar100", "agem", {1234: 0.5, 1235: 0.6})
+    codes = {("er", 1234): "a", ("er", 1235): "b", ("agem", 1234): "a", ("agem", 1235): "a"}
+    results = ResultStore(tmp_path)
+    for result in results.results():
+        code = {"core.model": codes[result.experiment.row, result.experiment.seed] * 8}
+        results.save(result.model_copy(update={"code": code}))
+    table = made("table-2", tmp_path)
+    labels = {row.name: row.label for row in table.rows}
+    assert labels["er"].endswith(f" {MARK}")
+    assert MARK not in labels["agem"]
+    (note,) = (note for note in table.notes if MARK in note)
+    assert "seed 1235 by other code than seed 1234 (core.model)" in note
+    first, second = ({"core.model": letter * 8} for letter in "ab")
+    same = Equivalences({digest_of(first): "x", digest_of(second): "x"})
+    (paper,) = chosen_tables("table-2")
+    again = make_table(paper, stored_runs([tmp_path]), "full", same)
+    assert not any(MARK in text for text in [*again.notes, *(row.label for row in again.rows)])

@@ -59,6 +59,7 @@ def paper_command(
     import torch
 
     from holdfast.build import usable_device
+    from holdfast.experiments.equivalent import read_equivalences
     from holdfast.experiments.results import ResultStore
     from holdfast.experiments.run import How
     from holdfast.report.figures import make_figure, missing_for_figure, paper_figures
@@ -98,7 +99,8 @@ def paper_command(
     if figure:
         _give_figure(make_figure(figure, runs, sized), style, to)
     else:
-        tables = [make_table(each, runs, sized) for each in chosen]
+        same = read_equivalences(folders)
+        tables = [make_table(each, runs, sized, same) for each in chosen]
         grid_of = verdicts if only_verdicts else numbers
         _give(tables, style, to, grid_of=grid_of, is_page=table == "all" and not only_verdicts)
     if not all_ran:

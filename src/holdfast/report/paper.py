@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.experiments.differences import between_rows, decided, described, differences, joined
+from holdfast.experiments.equivalent import MARK, NONE_KNOWN, Equivalences, code_marks
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.recipes import Recipe, Size, load_recipe
 from holdfast.experiments.results import Result, ResultStore
@@ -134,8 +135,11 @@ def stored_runs(folders: Iterable[Path]) -> list[Run]:
     return list(runs.values())
 
 
-def make_table(paper: PaperTable, runs: list[Run], size: Size) -> Table:
-    """Return a table of the paper with the numbers of `runs` beside; `Source.best_runs` chooses them."""
+def make_table(paper: PaperTable, runs: list[Run], size: Size, same: Equivalences = NONE_KNOWN) -> Table:
+    """Return a table of the paper with the numbers of `runs` beside; `Source.best_runs` chooses them.
+
+    A row whose seeds are of different code, but for what is the `same`, is marked.
+    """
     sources = {name: Source.load(name, size) for name in paper.recipes}
     measures = [_measure(paper, title) for title in paper.titles]
     n_tuning = _tuning_runs(paper, sources, runs)
@@ -150,6 +154,8 @@ def make_table(paper: PaperTable, runs: list[Run], size: Size) -> Table:
         )
         for label, name, *printed in all_rows(paper, sources)
     ]
+    marked, of_code = _code_notes(rows, same)
+    rows = [replace(row, label=f"{row.label} {MARK}") if row.label in marked else row for row in rows]
     notes = [note for source in sources.values() for note in source.size_notes(size)]
     notes += _seeds_note(rows, sources)
     if paper.departure:
@@ -159,12 +165,32 @@ def make_table(paper: PaperTable, runs: list[Run], size: Size) -> Table:
     notes += dict.fromkeys(
         f"† {row.label}: {', '.join(cell.departures)}." for row in rows for cell in row.cells if cell.departures
     )
+    notes += of_code
     below = _unlike(rows) if paper.recipe else []
     below += [f"{row.label} departs: {paper.departures[row.name]}" for row in rows if row.name in paper.departures]
     if any(row.n_tuning is not None for row in rows):
         below.append(TUNING)
     columns = tuple(measure.column for measure in measures)
     return with_best(Table(paper.id, paper.title, paper.named, columns, tuple(rows), tuple(notes), tuple(below)))
+
+
+def _code_notes(rows: list[Row], same: Equivalences) -> tuple[set[str], list[str]]:
+    """Return the labels of rows whose seeds are of different code, and notes on which differ.
+
+    A row may have runs of several benchmarks, whose code differs anyway: each has its own seeds.
+    """
+    marked: set[str] = set()
+    notes: list[str] = []
+    for row in rows:
+        of_kind: dict[str, dict[int, Result]] = {}
+        for run in (run for cell in row.cells for run in cell.runs):
+            of_kind.setdefault(run.result.experiment.kind, {})[run.seed] = run.result
+        for results in of_kind.values():
+            labels, told = code_marks([(row.label, list(results.values()))], same)
+            # Code that is recorded of no seed is told by `show`, of each run.
+            notes += told if labels or any(same.code(result) for result in results.values()) else []
+            marked |= labels
+    return marked, list(dict.fromkeys(notes))
 
 
 def _unlike(rows: list[Row]) -> list[str]:

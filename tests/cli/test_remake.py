@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from holdfast.core.checkpoint import read_checkpoint, write_checkpoint
 from holdfast.experiments.equivalent import EQUIVALENT, MARK
 from holdfast.experiments.recipes import load_recipe
-from holdfast.experiments.results import ResultStore
+from holdfast.experiments.results import PACKED, ResultStore, line_of
 from holdfast.experiments.run import CHECKPOINT, Interrupted, run
 from tests.support.command import SMALL
 
@@ -120,3 +121,46 @@ def test_a_run_of_other_code_goes_on_only_if_told_and_the_tables_say_so(tmp_path
     done = holdfast("compare", "permuted_digits", "--methods", "er", "--continue-anyway", *SMALL)
     assert done.returncode == 0
     assert f"{MARK} er: seed 1234 went on with other code at step 5 (methods.er)" in done.stdout
+
+
+def test_a_run_in_a_file_of_many_is_shown_and_made_again(runs, holdfast):
+    stored = [result for result in ResultStore(runs).results() if result.experiment.seed == 1]
+    packed = runs.parent / "packed" / "permuted_digits" / PACKED
+    packed.parent.mkdir(parents=True)
+    packed.write_text("".join(f"{line_of(result)}\n" for result in stored))
+    place = f"packed/permuted_digits/{PACKED}#{stored[0].experiment.digest}"
+    assert "permuted_digits er seed 1" in holdfast("show", place).stdout
+    assert "er" in holdfast("show", f"packed/permuted_digits/{PACKED}", "--markdown").stdout
+    assert holdfast("show", "packed").returncode == 0
+    done = holdfast("remake", place)
+    assert done.returncode == 0, done.stderr
+    assert "comes out to the bit (2 tasks)" in done.stdout
+    nowhere = holdfast("remake", place[:-10] + "0123456789")
+    assert "no result 0123456789 in" in nowhere.stderr
+    skipped = holdfast("compare", "permuted_digits", "--methods", "er", "--seeds", "1", "--out", "packed", *SMALL)
+    assert "finished before" in skipped.stdout
+    assert list((runs.parent / "packed").rglob("*.json")) == []
+
+
+def test_an_edited_file_of_ones_own_is_run_again(tmp_path, holdfast):
+    mine = tmp_path / "my_edited.py"
+    text = (
+        "from dataclasses import dataclass\n"
+        "from holdfast.methods.finetune import Finetune\n"
+        "@dataclass(kw_only=True, eq=False)\n"
+        "class Mine(Finetune):\n"
+        "    'My own.'\n"
+        "    def observe(self, batch):\n"
+        "        return super().observe(batch[:1])\n"
+    )
+    mine.write_text(text)
+    command = ["compare", "permuted_digits", "--methods", "my_edited:Mine", "--seeds", "1", *SMALL]
+    first = holdfast(*command)
+    assert first.returncode == 0, first.stderr
+    assert "finished before" in holdfast(*command).stdout
+    mine.write_text(text.replace("batch[:1]", "batch"))
+    del sys.modules["my_edited"]  # as in a process of its own
+    edited = holdfast(*command)
+    assert "finished before" not in edited.stdout
+    assert len(list((tmp_path / "runs").rglob("result.json"))) == 2
+    assert holdfast("show", "runs").stdout.count("Mine (code of my_edited.py=") == 2

@@ -19,11 +19,14 @@ from holdfast.cli.progress import RunWatcher
 from holdfast.experiments.code import other_code
 from holdfast.experiments.equivalent import record_equivalence
 from holdfast.experiments.remake import Remake, remake
-from holdfast.experiments.results import Refused, Result, read_result
+from holdfast.experiments.results import Refused, Result, read_result, split_place
 
 
 def remake_command(
-    results: Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Folders of runs, or result.json files.")],
+    results: Annotated[
+        list[Path],
+        typer.Argument(metavar="RESULT...", help="Folders of runs, result.json files, or results.jsonl#DIGEST."),
+    ],
     tasks_only: Annotated[int | None, typer.Option(min=1, help="Number of tasks, from the first on; else all.")] = None,
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Keep the new runs here; else they are discarded.")
@@ -83,8 +86,10 @@ def _stored(place: Path, out_folder: Path | None) -> tuple[Path, Result]:
     """Return the file of a stored result, and the result."""
     path = place / "result.json" if place.is_dir() else place
     if place.is_dir() and not path.exists():
-        raise FileNotFoundError("no result.json in it: name the folder of one finished run, or its file")
-    if not path.with_name(path.name.partition("#")[0]).exists():
+        raise FileNotFoundError(
+            "no result.json in it: name the folder of one finished run, its file, or results.jsonl#DIGEST"
+        )
+    if not split_place(path)[0].exists():
         raise FileNotFoundError("no such file: name the folder of one finished run, or its result.json")
     if out_folder is not None and path.resolve().is_relative_to(out_folder.resolve()):
         raise Refused(f"it is in {out_folder}, where the new run would go: use another --out")

@@ -11,19 +11,21 @@ from holdfast.cli.options import Columns, Json, out, print_json
 
 
 def show_command(
-    path: Annotated[Path, typer.Argument(help="A run's folder, or a folder of many.")] = Path("runs"),
+    path: Annotated[Path, typer.Argument(help="A run's folder, a folder of many, or results.jsonl#DIGEST.")] = Path(
+        "runs"
+    ),
     as_json: Json = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
     columns: Columns = "",
 ) -> None:
     """Print stored results: a table of many, or everything about one."""
     from holdfast.cli.tables import as_document, print_comparison, print_markdown, print_result
-    from holdfast.experiments.results import ResultStore, read_result
+    from holdfast.experiments.results import results_at, split_place
     from holdfast.experiments.under_way import under_way
 
-    if not path.exists():
+    if not split_place(path)[0].exists():
         raise FileNotFoundError(f"no results at {path}: name the folder of a run, or one that holds runs")
-    results = [read_result(path / "result.json")] if (path / "result.json").exists() else ResultStore(path).results()
+    results = results_at(path)
     if as_json:
         print_json([as_document(result, None) for result in results])
         return

@@ -19,7 +19,7 @@ def stated(experiment: Experiment) -> dict[str, str]:
     """Return every setting by name but the seed, options as 'method.replay_size' and without those at defaults."""
     settings = experiment.model_dump(mode="json", exclude={"seed"})
     settings |= {field: {"name": part.name, **set_options(kind, part)} for field, kind, part in _parts(experiment)}
-    return {name: str(value) for name, value in flat(settings).items()}
+    return {name.replace("foreign_code.", "code of "): str(value) for name, value in flat(settings).items()}
 
 
 def telling(experiment: Experiment, rivals: list[Experiment]) -> dict[str, str]:

@@ -176,6 +176,7 @@ class ResultStore:
         """
         folder = self.folder(experiment)
         self._check_root()
+        above = self.root if self.root.exists() else self.root.parent  # a root that is made here is removed again
         try:
             with _locked(folder):
                 for half in folder.glob("*.writing"):  # of a process that was killed
@@ -187,7 +188,7 @@ class ResultStore:
                     if {each.name for each in folder.iterdir()} <= {EXPERIMENT, LOCK}:
                         (folder / EXPERIMENT).unlink(missing_ok=True)
         finally:
-            _remove_empty(folder, self.root)
+            _remove_empty(folder, above)
 
     def discard(self, experiment: Experiment) -> None:
         """Remove what is there of an experiment, and what was begun of it by other code of another package."""
@@ -263,6 +264,19 @@ def read_result(path: Path) -> Result:
         raise ValueError(f"{path} is no result of a run: {_first_line(error)}") from error
     _check_place(path, result, text)
     return result
+
+
+def results_at(path: Path) -> list[Result]:
+    """The results of a folder of runs, of the folder of one, of a file PACKED, or of a place in it.
+
+    What cannot be read is named in a warning, or in a ValueError if it is the one that is asked for.
+    """
+    file, digest = split_place(path)
+    if digest or path.name == RESULT:
+        return [read_result(path)]
+    if file.name == PACKED and file.is_file():
+        return list(read_packed(file).values())
+    return [read_result(path / RESULT)] if (path / RESULT).exists() else ResultStore(path).results()
 
 
 def read_packed(path: Path) -> dict[Path, Result]:
@@ -425,10 +439,10 @@ def _is_at(file: IO[str], path: Path) -> bool:
         return False
 
 
-def _remove_empty(folder: Path, root: Path) -> None:
-    """Remove a folder if it is empty, and the folders above it below `root` likewise."""
+def _remove_empty(folder: Path, above: Path) -> None:
+    """Remove a folder if it is empty, and the folders over it likewise, up to the one `above`, which stays."""
     with contextlib.suppress(OSError):  # which says that one is not empty
-        while folder != root:
+        while folder != above:
             folder.rmdir()
             folder = folder.parent
 

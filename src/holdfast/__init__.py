@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.memory.selection._base import Selection
     from holdfast.memory.storage import Memory
     from holdfast.methods._base import Method, ReplayMethod
+    from holdfast.methods.wrappers._base import ReplayWrapper, Wrapper
     from holdfast.predictor import Predictor, Snapshot
     from holdfast.streams._base import Samples, Stream, Task, seeded_generator
     from holdfast.tables import TableLearner
@@ -50,6 +51,7 @@ _MODULES = {
     "Predictor": "predictor",
     "Probe": "experiments.probes._base",
     "ReplayMethod": "methods._base",
+    "ReplayWrapper": "methods.wrappers._base",
     "ResultStore": "experiments.results",
     "Retrieval": "memory.retrieval._base",
     "Samples": "streams._base",
@@ -59,6 +61,7 @@ _MODULES = {
     "Stream": "streams._base",
     "TableLearner": "tables",
     "Task": "streams._base",
+    "Wrapper": "methods.wrappers._base",
     "check": "checks",
     "checks_of": "checks",
     "load_learner": "loading",
@@ -84,6 +87,7 @@ __all__ = [
     "Predictor",
     "Probe",
     "ReplayMethod",
+    "ReplayWrapper",
     "ResultStore",
     "Retrieval",
     "Samples",
@@ -93,6 +97,7 @@ __all__ = [
     "Stream",
     "TableLearner",
     "Task",
+    "Wrapper",
     "check",
     "checks_of",
     "load_learner",

@@ -23,6 +23,17 @@ class Wrapper(Method):
 
     `around` makes one class of the two, with the wrapper before the method in the order of its bases. So the wrapper
     overrides, and reaches the method by `super()`. The fields of both are its options.
+
+    Example:
+        >>> from holdfast.methods.er import ER
+        >>> @dataclass(kw_only=True, eq=False)
+        ... class Halved(Wrapper):
+        ...     share: float = 0.5
+        ...
+        ...     def step(self, loss):
+        ...         return super().step(self.share * loss)
+        >>> Halved.around(ER).__name__
+        'ERHalved'
     """
 
     @classmethod
@@ -43,7 +54,13 @@ class Wrapper(Method):
 
 @dataclass(kw_only=True, eq=False)
 class ReplayWrapper(Wrapper, ReplayMethod):
-    """Base class of wrappers around methods with a memory, some of which learn views of samples."""
+    """Base class of wrappers around methods with a memory, some of which learn views of samples.
+
+    Example:
+        >>> from holdfast.methods.finetune import Finetune
+        >>> ReplayWrapper.refusal(Finetune)
+        'it has no memory'
+    """
 
     derived: ClassVar[frozenset[str]] = frozenset({"_raw"})
 

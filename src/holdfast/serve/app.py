@@ -6,6 +6,7 @@ import asyncio
 import errno
 import hashlib
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -55,6 +56,7 @@ from holdfast.serve.wire import (
 )
 
 MAX_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+QUICK_SECONDS = 0.002  # a prediction that takes less holds up nobody
 ModelName = Annotated[str, Path(pattern=NAME, description="The name of a model.")]
 Key = Annotated[
     str | None,
@@ -349,7 +351,9 @@ def _add_learning(app: FastAPI) -> None:
     )
     async def predict(name: ModelName, given: Question) -> Response:
         hosted = shelf.get(name)
-        return JSONResponse(await run_in_threadpool(predicted, hosted, given))
+        # A thread of its own costs more than a small prediction, above all while another thread learns.
+        quick = hosted.seconds_to_predict * _n_samples(given) < QUICK_SECONDS
+        return JSONResponse(predicted(hosted, given) if quick else await run_in_threadpool(predicted, hosted, given))
 
 
 def predicted(hosted: Hosted, given: Question) -> dict[str, Any]:
@@ -357,9 +361,11 @@ def predicted(hosted: Hosted, given: Question) -> dict[str, Any]:
     snapshot = hosted.snapshot
     if snapshot is None:
         raise Unfit("the model has learned nothing yet: observe first")
+    started = time.thread_time()
     try:
         x = _inputs(hosted, given)
         scores = snapshot.scores(x, given.task)
+        hosted.seconds_to_predict = (time.thread_time() - started) / len(x)
         if given.ids is not None:
             hosted.keep(given.ids, x)
     except Busy:
@@ -417,6 +423,10 @@ def check_size(learner: Learner, shape: tuple[int, ...], most_bytes: int) -> Non
     n_bytes = sum(weights.nbytes for weights in network.parameters())
     if n_bytes > most_bytes:
         raise Unfit(f"the network for samples of shape {shape} has {n_bytes:,} bytes, allowed are {most_bytes:,}")
+
+
+def _n_samples(given: Inputs) -> int:
+    return len(given.x) if isinstance(given.x, list) else given.x.shape[0]
 
 
 def _task_of(task: int | None) -> tuple[int, ...]:

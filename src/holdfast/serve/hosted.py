@@ -91,6 +91,7 @@ class Hosted:
         self.max_waiting = max_waiting
         self.failure: str | None = None  # why nothing can be learned now
         self.save_failure: str | None = None
+        self.seconds_to_predict = 1.0  # a sample, of the last prediction; many until the first
         self._queue: deque[_Waiting | _Question] = deque()
         self._changed = threading.Condition()
         self._closing = False

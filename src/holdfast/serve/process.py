@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import socket
 import sys
@@ -70,6 +71,8 @@ def serve(
         limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+    gc.collect()
+    gc.freeze()  # what is there stays: else each collection looks at all of torch, and answers wait for it
     shown = f"[{host}]" if ":" in host else host
     say(f"http://{shown}:{bound.getsockname()[1]}")
     uvicorn.Server(config).run(sockets=[bound])

@@ -30,9 +30,6 @@ NOT_OUR_WORDS = {
     r"\bthrown away\b": "discarded",
 }
 COMMIT = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b")
-# Files whose docstrings are still to be mended. The list only ever becomes shorter.
-TO_MEND: set[str] = set()
-MENDED = [path for path in SOURCES if str(path.relative_to(ROOT / "src" / "holdfast")) not in TO_MEND]
 
 
 def docstrings(path: Path) -> Iterator[tuple[str, str]]:
@@ -83,7 +80,7 @@ def too_long(sentences: Iterator[str], longest: int) -> list[str]:
 def test_docstrings_begin_with_an_imperative_or_a_noun():
     first = [
         f"{path.relative_to(ROOT)}: {name}: {text.splitlines()[0]}"
-        for path in MENDED
+        for path in SOURCES
         for name, text in docstrings(path)
         if re.split(r"\W", text.strip())[0] in NEVER_FIRST
     ]
@@ -98,7 +95,7 @@ def test_sentences_in_pages_are_short(page):
 def test_sentences_in_docstrings_are_short():
     long = [
         f"{path.relative_to(ROOT)}: {name}: {sentence}"
-        for path in MENDED
+        for path in SOURCES
         for name, text in docstrings(path)
         for sentence in too_long(docstring_sentences(text), LONGEST_IN_DOCSTRINGS)
     ]
@@ -107,8 +104,8 @@ def test_sentences_in_docstrings_are_short():
 
 def test_pages_and_docstrings_use_the_standard_terms():
     texts = [(path, path.read_text()) for path in PAGES]
-    texts += [(path, text) for path in MENDED for _, text in docstrings(path)]
-    texts += [(path, comment) for path in MENDED for comment in comments(path)]
+    texts += [(path, text) for path in SOURCES for _, text in docstrings(path)]
+    texts += [(path, comment) for path in SOURCES for comment in comments(path)]
     found = [
         f"{path.relative_to(ROOT)}: '{match[0]}': say '{instead}'"
         for path, text in texts
@@ -123,10 +120,6 @@ def test_no_page_docstring_or_comment_names_a_commit():
     texts += [(path, text) for path in SOURCES for _, text in docstrings(path)]
     texts += [(path, comment) for path in SOURCES for comment in comments(path)]
     assert [f"{path.relative_to(ROOT)}: {found[0]}" for path, text in texts if (found := COMMIT.search(text))] == []
-
-
-def test_files_to_mend_exist():
-    assert {name for name in TO_MEND if not (ROOT / "src" / "holdfast" / name).exists()} == set()
 
 
 def test_sentences_are_counted_without_code_tables_and_links():

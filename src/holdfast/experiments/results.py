@@ -267,7 +267,7 @@ def read_result(path: Path) -> Result:
 
 
 def results_at(path: Path) -> list[Result]:
-    """The results of a folder of runs, of the folder of one, of a file PACKED, or of a place in it.
+    """Return the results of a folder of runs, of the folder of one, of a file PACKED, or of a place in it.
 
     What cannot be read is named in a warning, or in a ValueError if it is the one that is asked for.
     """

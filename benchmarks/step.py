@@ -1,19 +1,24 @@
 """How much slower is an online step here than the same arithmetic written by hand, and DRR's than ER's?
 
-    python benchmarks/step.py [--steps 2000] [--rounds 9] [--replay 10] [--backbone mlp]
+    python benchmarks/step.py [--steps 2000] [--rounds 9] [--replay 10] [--passes 2] [--backbone mlp]
 
 An MLP 784-256-256-10, or the reduced ResNet-18 on 32x32 pictures; ten new samples and some from memory, SGD, one
-thread. The loop by hand is experience replay: it
-does the same forward and backward passes as `er`, draws from a memory of 1,000 without replacement, and writes the new
-samples into it. All take turns in one process, so that a busy machine slows them alike; ratios are of the medians over
-rounds.
+thread. The loop by hand is experience replay: it does the same forward and backward passes as `er`, draws from a memory
+of 1,000 without replacement, and writes the new samples into it. With --passes 1 all take new and replayed samples in
+one pass. `er without` is `er` whose observe is no transaction: nothing is written down to be undone, and no weight is
+checked. Times are those of the processor, so that waiting for it does not count. All take turns in one process, so that
+a busy machine slows them alike. A ratio is the median over rounds of the ratios of two that ran one after the other. At
+the end come a batch of one vector of 384 numbers, and readers beside a thread that observes, by the clock.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +26,7 @@ from torch import Tensor, nn
 
 from holdfast import Learner
 from holdfast.backbones.reduced_resnet18 import ReducedResnet18
+from holdfast.core.batch import Batch
 from holdfast.methods._base import ReplayMethod
 
 BATCH, CAPACITY, N_CLASSES = 10, 1000, 10
@@ -34,7 +40,7 @@ def network(backbone: str) -> nn.Module:
     return nn.Sequential(ReducedResnet18(SHAPES[backbone]), nn.Linear(160, N_CLASSES))
 
 
-def by_hand(backbone: str, x: Tensor, y: Tensor, replay: int) -> float:
+def by_hand(backbone: str, x: Tensor, y: Tensor, replay: int, passes: int) -> float:
     """Seconds for a plain loop of experience replay over batches x (steps, n, …), y (steps, n)."""
     torch.manual_seed(0)
     model = network(backbone)
@@ -42,13 +48,18 @@ def by_hand(backbone: str, x: Tensor, y: Tensor, replay: int) -> float:
     memory_x = torch.empty(CAPACITY, *x.shape[2:], dtype=x.dtype)
     memory_y = torch.empty(CAPACITY, dtype=torch.int64)
     seen = 0
-    started = time.perf_counter()
+    started = time.thread_time()
     for new_x, new_y in zip(x, y, strict=True):
         filled = min(seen, CAPACITY)
-        loss = F.cross_entropy(model(new_x.float() / 255), new_y)
-        if filled:
-            drawn = torch.randperm(filled)[:replay]
-            loss = F.cross_entropy(model(memory_x[drawn].float() / 255), memory_y[drawn]) + loss
+        drawn = torch.randperm(filled)[:replay]
+        if passes == 2 or not filled:
+            loss = F.cross_entropy(model(new_x.float() / 255), new_y)
+            if filled:
+                loss = F.cross_entropy(model(memory_x[drawn].float() / 255), memory_y[drawn]) + loss
+        else:
+            scores = model(torch.cat([memory_x[drawn], new_x]).float() / 255)
+            losses = F.cross_entropy(scores, torch.cat([memory_y[drawn], new_y]), reduction="none")
+            loss = losses[: len(drawn)].mean() + losses[len(drawn) :].mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -58,14 +69,28 @@ def by_hand(backbone: str, x: Tensor, y: Tensor, replay: int) -> float:
             if slot < CAPACITY:
                 memory_x[slot], memory_y[slot] = new_x[i], new_y[i]
             seen += 1
-    return time.perf_counter() - started
+    return time.thread_time() - started
 
 
-def holdfast(method: str, backbone: str, x: Tensor, y: Tensor, replay: int) -> tuple[float, float]:
+class Bare(Learner):
+    """A learner whose changes are no transactions."""
+
+    def change(self, action: Callable[[], Any]) -> Any:
+        return action()
+
+    def _observe(self, batch: Batch, n_classes: int) -> float:
+        self.method.check_finite = lambda: None  # type: ignore[method-assign]
+        return super()._observe(batch, n_classes)
+
+
+def holdfast(
+    kind: type[Learner], method: str, backbone: str, x: Tensor, y: Tensor, replay: int, passes: int
+) -> tuple[float, float]:
     """Seconds for a Learner, checks at the door included, and how many of them its selection took."""
     selection = {"name": "centroid", "per_class": 25} if method == "drr" else "reservoir"
-    learner = Learner(
+    learner = kind(
         method,
+        passes=passes,
         backbone=backbone,
         n_classes=N_CLASSES,
         input_shape=SHAPES[backbone],
@@ -79,15 +104,15 @@ def holdfast(method: str, backbone: str, x: Tensor, y: Tensor, replay: int) -> t
 
     def timed_update(*arguments: object) -> None:
         nonlocal selecting
-        began = time.perf_counter()
+        began = time.thread_time()
         update(*arguments)  # type: ignore[arg-type]
-        selecting += time.perf_counter() - began
+        selecting += time.thread_time() - began
 
     learner.method.selection.update = timed_update  # type: ignore[method-assign, assignment]
-    started = time.perf_counter()
+    started = time.thread_time()
     for new_x, new_y in zip(x, y, strict=True):
         learner.observe(new_x, new_y)
-    return time.perf_counter() - started, selecting
+    return time.thread_time() - started, selecting
 
 
 def main() -> None:
@@ -95,6 +120,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--replay", type=int, default=10)
+    parser.add_argument("--passes", type=int, choices=(1, 2), default=2)
     parser.add_argument("--backbone", choices=sorted(SHAPES), default="mlp")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -106,23 +132,85 @@ def main() -> None:
     noise = torch.randint(-100, 101, (arguments.steps, BATCH, *shape), generator=generator)
     x = (centres[y] + noise).clamp(0, 255).to(torch.uint8)
 
-    given = (arguments.backbone, x, y, arguments.replay)
-    by_hand(arguments.backbone, x[:100], y[:100], arguments.replay)  # warm up
-    seconds: dict[str, list[float]] = {"by hand": [], "er": [], "drr": [], "cos": []}
-    for _ in range(arguments.rounds):
+    given = (arguments.backbone, x, y, arguments.replay, arguments.passes)
+    by_hand(arguments.backbone, x[:100], y[:100], arguments.replay, arguments.passes)  # warm up
+    seconds: dict[str, list[float]] = {"by hand": [], "er without": [], "er": [], "drr": [], "cos": []}
+    for i in range(arguments.rounds):
         seconds["by hand"].append(by_hand(*given))
-        seconds["er"].append(holdfast("er", *given)[0])
-        in_all, selecting = holdfast("drr", *given)
+        for kind in (Bare, Learner) if i % 2 else (Learner, Bare):
+            seconds["er" if kind is Learner else "er without"].append(holdfast(kind, "er", *given)[0])
+        in_all, selecting = holdfast(Learner, "drr", *given)
         seconds["drr"].append(in_all)
         seconds["cos"].append(selecting)
     median = {name: 1e6 * statistics.median(times) / arguments.steps for name, times in seconds.items()}
-    print(f"{arguments.backbone}, {BATCH} new samples and {arguments.replay} replayed, ", end="")
+    print(
+        f"{arguments.backbone}, {BATCH} new samples and {arguments.replay} replayed in {arguments.passes} pass(es), ",
+        end="",
+    )
     print(f"{arguments.rounds} rounds of {arguments.steps} steps")
-    for name in ("by hand", "er", "drr"):
-        print(f"{name:<8} {median[name]:8.1f} µs a step")
-    print(f"ratio    {median['er'] / median['by hand']:8.3f} er to by hand")
-    share = median["cos"] / median["drr"]
-    print(f"drr      {median['drr'] / median['er']:8.3f} times er, {share:.1%} of it its selection")
+    for name in ("by hand", "er without", "er", "drr"):
+        print(f"{name:<10} {median[name]:8.1f} µs a step")
+
+    def ratio(one: str, other: str) -> float:
+        return statistics.median(a / b for a, b in zip(seconds[one], seconds[other], strict=True))
+
+    print(f"ratio      {ratio('er', 'by hand'):8.3f} er to by hand")
+    print(f"undo       {ratio('er', 'er without'):8.3f} times er without it")
+    print(f"drr        {ratio('drr', 'er'):8.3f} times er, {ratio('cos', 'drr'):.1%} of it its selection")
+    if arguments.backbone == "mlp":
+        one_vector()
+        beside_readers()
+
+
+def one_vector(n: int = 1000) -> None:
+    """Print the time of an observe and of a predict of one vector of 384 numbers."""
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.randn(n, 1, 384, generator=generator), torch.randint(N_CLASSES, (n, 1), generator=generator)
+    learner = Learner("er", n_classes=N_CLASSES, lr=0.01)
+    observing, predicting = [], []
+    for new_x, new_y in zip(x, y, strict=True):
+        began = time.thread_time()
+        learner.observe(new_x, new_y)
+        between = time.thread_time()
+        learner.predict(new_x)
+        observing.append(between - began)
+        predicting.append(time.thread_time() - between)
+    times = (1e6 * statistics.median(each[n // 10 :]) for each in (observing, predicting))
+    print("one vector of 384: observe {:.0f} µs, predict {:.0f} µs".format(*times))
+
+
+def beside_readers(n: int = 400) -> None:
+    """Print how much slower observes are while two threads predict, from the learner or from snapshots."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(n, BATCH, 784, generator=generator)
+    y = torch.randint(N_CLASSES, (n, BATCH), generator=generator)
+
+    def seconds_beside(read: Callable[[Learner], object] | None) -> float:
+        learner, over = Learner("er", n_classes=N_CLASSES, lr=0.01), threading.Event()
+        learner.observe(x[0], y[0])
+
+        def loop() -> None:
+            while not over.is_set() and read is not None:
+                read(learner)
+                over.wait(0.001)  # a reader does something else, too
+
+        threads = [threading.Thread(target=loop) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        began = time.perf_counter()
+        for new_x, new_y in zip(x, y, strict=True):
+            learner.observe(new_x, new_y)
+        took = time.perf_counter() - began
+        over.set()
+        for thread in threads:
+            thread.join()
+        return took
+
+    alone = seconds_beside(None)
+    predicting = seconds_beside(lambda learner: learner.predict(x[0]))
+    copying = seconds_beside(lambda learner: learner.snapshot().predict(x[0]))
+    print(f"observe beside two threads that predict: {predicting / alone:.2f} times alone", end=", ")
+    print(f"that take a snapshot each time: {copying / alone:.2f}")
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def test_a_report_names_each_kind_and_counts_nothing_twice():
     report = learner.memory_report()
     weights = sum(parameter.nbytes for parameter in learner.method.parameters())
     assert report["weights of the backbone"] + report["weights of the head"] == weights
-    for kind in ("gradients", "spare weights", "optimizer", "average of weights"):
+    for kind in ("gradients", "optimizer", "average of weights"):
         assert weights <= report[kind] < weights + 3000, kind
     assert (report["memory, x"], report["memory, y"]) == (160, 80)
 

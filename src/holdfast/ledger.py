@@ -30,7 +30,7 @@ def memory_report(method: Method, undo: object) -> Report:
     report["gradients"] = counter.of_all(parameter.grad for parameter in method.parameters())
     report["classes seen"] = model.seen.nbytes
     report["optimizer"] = counter.of_all(method.optimizer.state.values())
-    report["spare weights"] = counter.of(getattr(method.optimizer, "_spares", None)) + counter.of(undo)
+    report["spare weights"] = counter.of(undo)
     report["average of weights"] = counter.of(method.weight_average)
     if isinstance(method, ReplayMethod):
         for name, column in method.memory.columns.items():

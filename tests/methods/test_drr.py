@@ -265,3 +265,13 @@ def test_before_anything_is_stored_a_class_that_competes_is_predicted(classifier
     )
     learner.announce([2, 3], task=1)
     assert set(learner.predict(torch.zeros(4, 8), 1).tolist()) <= {2, 3}
+
+
+def test_one_pass_over_new_and_replayed_samples_leads_to_the_same_weights_but_for_rounding():
+    twice, once = (Learner("drr", passes=passes, memory=20, lr=0.05, seed=1) for passes in (2, 1))
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(12):
+        x, y = torch.randn(5, 6, generator=rng), torch.randint(3, (5,), generator=rng)
+        assert once.observe(x, y) == pytest.approx(twice.observe(x, y), rel=1e-3)
+    for a, b in zip(once.method.model.parameters(), twice.method.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)

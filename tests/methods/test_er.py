@@ -110,3 +110,13 @@ def test_each_step_recalls_anew_and_the_batch_is_remembered_once(monkeypatch: py
     assert not torch.equal(recalled[0].x, recalled[1].x)
     assert method.selection.offered == 14
     assert len(method.memory) == 14
+
+
+def test_one_pass_over_new_and_replayed_samples_leads_to_the_same_weights_but_for_rounding():
+    twice, once = (Learner("er", passes=passes, memory=20, lr=0.05, seed=1) for passes in (2, 1))
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(12):
+        x, y = torch.randn(5, 6, generator=rng), torch.randint(3, (5,), generator=rng)
+        assert once.observe(x, y) == pytest.approx(twice.observe(x, y), rel=1e-4)
+    for a, b in zip(once.method.model.parameters(), twice.method.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)

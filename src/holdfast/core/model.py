@@ -171,10 +171,17 @@ class Model(nn.Module):
         """Mean cross-entropy, each sample among the classes that compete for it."""
         return F.cross_entropy(self.masked(self.forward(batch.x), batch.task), batch.y)
 
+    def losses(self, batch: Batch) -> Tensor:
+        """(n,) the cross-entropy of each sample, among the classes that compete for it."""
+        return F.cross_entropy(self.masked(self.forward(batch.x), batch.task), batch.y, reduction="none")
+
     def embed(self, x: Tensor) -> Tensor:
         """(n, n_features) features without gradient, as when predicting: no batch statistics change."""
         with predicting(self):
-            return torch.cat([self.features(part.to(self.device)) for part in torch.split(x, self.part_size(x))])
+            size = self.part_size(x)
+            if len(x) <= size:
+                return self.features(x.to(self.device))
+            return torch.cat([self.features(part.to(self.device)) for part in torch.split(x, size)])
 
     def part_size(self, x: Tensor) -> int:
         """Return the number of inputs (n, …) to score at once. Small parts of large inputs are faster on a CPU."""

@@ -23,17 +23,16 @@ class SGD(Stateful):
     process, and nothing of it is used here.
 
     Attributes:
-        swaps: the first step of a transaction writes new weights into spare tensors, which then take the place of the
-            old ones. So the old ones are still there if the transaction fails, and nothing is copied. It requires that
-            only steps change weights, and that nobody else holds on to their tensors.
+        swaps: the first step of a transaction makes new weights, which then take the place of the old ones. So the old
+            ones are still there if the transaction fails, and nothing is copied. It requires that only steps change
+            weights, and that nobody else holds on to their tensors.
     """
 
     def __init__(self, parameters: Iterable[Tensor], *, lr: float, momentum: float = 0.0) -> None:
         self.param_groups: list[dict[str, Any]] = [{"params": list(parameters), "lr": lr, "momentum": momentum}]
         self.state: dict[Tensor, dict[str, Tensor]] = {}
         self.swaps = False
-        self._places: dict[Tensor, Tensor] = {}  # where weights are that no step of this transaction has moved
-        self._spares: dict[Tensor, Tensor] = {}
+        self._swaps_next = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self.param_groups.append({**self.param_groups[0], **param_group})
@@ -49,10 +48,12 @@ class SGD(Stateful):
             steps = [parameter.grad for parameter in moved]
             if group["momentum"]:
                 steps = [self._velocity(parameter, group["momentum"]) for parameter in moved]
-            if self._places:
-                self._swap(moved, steps, group["lr"])
+            if moved and self._swaps_next:
+                for parameter, new in zip(moved, torch._foreach_add(moved, steps, alpha=-group["lr"]), strict=True):
+                    parameter.data = new
             elif moved:
                 torch._foreach_add_(moved, steps, alpha=-group["lr"])
+        self._swaps_next = False
 
     def keep_for_undo(self, undo: Undo) -> None:
         undo.attributes(self)
@@ -62,9 +63,8 @@ class SGD(Stateful):
         for group in self.param_groups:
             undo.entries(group)
         if self.swaps:
-            weights = parameters_of(self)
-            undo.keep_places(weights)
-            self._places = {weight: weight.detach() for weight in weights}
+            undo.keep_places(parameters_of(self))
+            self._swaps_next = True
 
     def state_dict(self) -> State:
         place = {parameter: i for i, parameter in enumerate(parameters_of(self))}
@@ -83,21 +83,6 @@ class SGD(Stateful):
                 raise ValueError(f"the saved momentum {i!r} is of no parameter")
             _check_beside(kept[VELOCITY], parameters[i], f"the saved momentum {i}")
             self.state[parameters[i]] = {VELOCITY: kept[VELOCITY].to(parameters[i])}
-
-    def _swap(self, moved: list[Tensor], steps: list[Any], lr: float) -> None:
-        """Step into the spare tensors; tensors that this transaction has replaced before are written over."""
-        spares = dict(self._spares)
-        for weight, step in zip(moved, steps, strict=True):
-            place = self._places.pop(weight, None)
-            if place is None or place.data_ptr() != weight.data_ptr():
-                weight.add_(step, alpha=-lr)
-                continue
-            spare = spares.get(weight)
-            if spare is None or spare.shape != weight.shape or spare.dtype != weight.dtype:
-                spare = torch.empty_like(place)
-            weight.data = torch.add(place, step, alpha=-lr, out=spare)
-            spares[weight] = place
-        self._spares = spares
 
     def _velocity(self, parameter: Tensor, momentum: float) -> Tensor:
         """The running sum of the parameter's gradients, its last one included."""

@@ -57,12 +57,14 @@ class Stateful:
 
     def keep_for_undo(self, undo: Undo) -> None:
         """Write down, before a transaction, what it may change; fields that are derived begin anew if it fails."""
-        anew = {f for f in self.derived if f not in self.replaced} & set(_first_values(self)) if self.derived else ()
+        kind: Any = type(self)
+        anew = _anew(kind)
         if anew:
             undo.afterwards(lambda: _begin_anew(self, anew))
         undo.attributes(self)
+        replaced = self.replaced
         for name, value in vars(self).items():
-            if type(value) not in ATOMIC and name not in self.replaced and name not in anew:
+            if type(value) not in ATOMIC and name not in replaced and name not in anew:
                 undo.keep(value)
 
     def state_dict(self) -> State:
@@ -104,6 +106,13 @@ def _first_values(stateful: Stateful) -> dict[str, Any]:
         return {}
     derived = [f for f in fields(stateful) if f.name in stateful.derived]
     return {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in derived}
+
+
+@cache
+def _anew(kind: Any) -> frozenset[str]:
+    """Return the fields of a dataclass that are derived and may be written over."""
+    named: frozenset[str] = kind.derived - kind.replaced
+    return frozenset(f.name for f in fields(kind) if f.name in named) if is_dataclass(kind) else frozenset()
 
 
 def _begin_anew(stateful: Stateful, names: Iterable[str]) -> None:
@@ -191,14 +200,14 @@ def is_finite(tensor: Tensor) -> bool:
     return -math.inf < low and high < math.inf  # NaN is neither
 
 
-@torch.no_grad()
 def are_finite(tensors: list[Tensor]) -> bool:
     """Return True if no number in these tensors is NaN or infinite; several times faster than to ask for each."""
     floats = [tensor for tensor in tensors if tensor.is_floating_point() and tensor.numel()]
     if not floats:
         return True
     # A sum is NaN or infinite if a part is; the sum of large numbers may be infinite by itself.
-    total = sum([tensor.sum().item() for tensor in floats])
+    with torch.no_grad():
+        total = sum([tensor.sum().item() for tensor in floats])
     return math.isfinite(total) or all(map(is_finite, floats))
 
 

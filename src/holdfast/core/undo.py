@@ -84,7 +84,7 @@ class Undo:
         """
         now = vars(owner)
         if but:
-            self._log(_restore_some, now, {name: value for name, value in now.items() if name not in but}, but)
+            self._log(_restore_some, now, now.copy(), but)
         else:
             self._log(_restore_dict, now, now.copy())
 
@@ -134,17 +134,18 @@ class Undo:
         if plan is None:
             plan = self._plans[network] = _Plan(network)
         self._log(_restore_modes, plan.inside, [module.training for module in plan.inside])
-        for module in (network, *plan.others):
+        for module, names in plan.others:
             own = vars(module)
             self._marked.add(id(module))
             self._log(_restore_dict, own, own.copy())
-            self.keep_all([value for name, value in own.items() if name[0] != "_"])
-        for module in (network, *plan.with_buffers):
+            self.keep_all([own[name] for name in names] if names is not None else _public(own))
+        for module in (network, *plan.with_buffers) if plan.has_buffers else plan.with_buffers:
             own = vars(module)
             self.entries(own["_buffers"])
             self.entries(own["_forward_hooks"])
             self.keep_all(own["_buffers"].values())
-        self._keep_weights(network, [weight for weight in plan.weights if weight.requires_grad])
+        weights: list[Tensor] = [each for each in plan.weights if each.requires_grad and id(each) not in self._marked]
+        self._keep_weights(network, weights)
 
     def keep_places(self, weights: list[Tensor]) -> None:
         """Write down where weights are, since they are going to be replaced and not written over."""
@@ -153,7 +154,6 @@ class Undo:
 
     def _keep_weights(self, network: nn.Module, learned: list[Tensor]) -> None:
         """Copy weights into tensors that are there already: to allocate them would take as long as to copy."""
-        learned = [weight for weight in learned if id(weight) not in self._marked]
         if not learned:
             return
         weights, spares = [weight.detach() for weight in learned], self._spares.get(network, [])
@@ -178,10 +178,29 @@ class _Plan:
 
     def __init__(self, network: nn.Module) -> None:
         self.inside = [module for module in network.modules() if module is not network]
-        # A pass changes nothing of torch's own layers and of our networks but buffers and modes.
-        self.others = [each for each in self.inside if not type(each).__module__.startswith(_KNOWN)]
+        # A pass changes nothing of torch's own layers and of our networks but buffers and modes. Of our other modules
+        # the names of what can change inside are looked up once.
+        others = [network, *(each for each in self.inside if not type(each).__module__.startswith(_LAYERS))]
+        self._others = [(weakref.ref(each), _changing(each)) for each in others]
         self.with_buffers = [module for module in self.inside if module._buffers]
+        self.has_buffers = bool(network._buffers) and _changing(network) is None
         self.weights = list(network.parameters())
+
+    @property
+    def others(self) -> list[tuple[Any, list[str] | None]]:
+        return [(each(), names) for each, names in self._others]
+
+
+def _changing(module: nn.Module) -> list[str] | None:
+    """Return the names of attributes that hold more than a plain value; None, for all, of modules of others."""
+    if not type(module).__module__.startswith("holdfast."):
+        return None
+    own = vars(module)
+    return [name for name in own if name[0] != "_" and type(own[name]) not in ATOMIC]
+
+
+def _public(own: dict[str, Any]) -> list[Any]:
+    return [value for name, value in own.items() if name[0] != "_"]
 
 
 class _Closed(Undo):
@@ -265,7 +284,7 @@ def _is_frozen(kind: type) -> bool:
 
 NO_UNDO = _Closed()
 _ABSENT = object()
-_KNOWN = ("torch.nn.", "holdfast.backbones.")
+_LAYERS = ("torch.nn.", "holdfast.backbones.")
 
 
 def _copy(value: Any) -> Any:
@@ -307,7 +326,7 @@ def _restore_dict(owner: Any, before: dict[Any, Any]) -> None:
 
 
 def _restore_some(owner: dict[str, Any], before: dict[str, Any], but: frozenset[str]) -> None:
-    owner.update(before)
+    owner.update({name: value for name, value in before.items() if name not in but})
     for name in [name for name in owner if name not in before and name not in but]:
         del owner[name]
 

@@ -14,6 +14,7 @@ from holdfast.core.batch import FEATURE, Batch
 from holdfast.core.classes import tasks_own_classes
 from holdfast.core.classifiers import class_means, nearest_mean_scores
 from holdfast.core.model import HeadKind, predicting
+from holdfast.core.options import option
 from holdfast.losses.contrastive_margin import contrastive_margin_loss, paired_margin_loss
 from holdfast.losses.distillation import distillation_loss
 from holdfast.methods._base import ReplayMethod
@@ -41,6 +42,8 @@ class DRR(ReplayMethod):
         distillation: the weight of the centroid distillation loss; 0 leaves it out.
         classifier: predict by the head (`head`), or by the nearest mean. `memory` takes means of stored samples,
             `centroids` means of the selection's centroids, weighted by the samples that they have seen.
+        passes: 2 gives new and replayed samples a forward pass each, so that batch statistics do not mix. 1 takes both
+            in one pass, which is faster; on a network without batch statistics it is the same up to rounding.
     """
 
     head: ClassVar[HeadKind] = "cosine"
@@ -59,6 +62,7 @@ class DRR(ReplayMethod):
     blind_units: Literal["out", "zero"] = "out"
     distillation: Annotated[float, Field(ge=0)] = 1.0
     classifier: Literal["head", "memory", "centroids"] = "head"
+    passes: Literal[1, 2] = option(2, before=2)
 
     _means: Tensor | None = field(default=None, init=False)  # of the classes, until the next batch
 
@@ -82,7 +86,10 @@ class DRR(ReplayMethod):
         return self.loss_of_features(old, new, self.features_of(old, new))
 
     def features_of(self, old: Batch, new: Batch) -> list[Tensor]:
-        """Return the features (n, d) of the replayed samples, if there are any, and of the new ones: a pass each."""
+        """Return the features (n, d) of the replayed samples, if there are any, and of the new ones."""
+        if self.passes == 1 and len(old):
+            features = self.model.features(torch.cat([old.x, new.x]))
+            return [features[: len(old)], features[len(old) :]]
         return [self.model.features(part.x) for part in (old, new) if len(part)]
 
     def loss_of_features(self, old: Batch, new: Batch, features: list[Tensor]) -> Tensor:

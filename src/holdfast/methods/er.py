@@ -3,7 +3,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from torch import Tensor
+
 from holdfast.core.batch import Batch, join
+from holdfast.core.options import option
 from holdfast.methods._base import ReplayMethod
 
 
@@ -13,21 +16,30 @@ class ER(ReplayMethod):
 
     Chaudhry et al., "On Tiny Episodic Memories in Continual Learning", 2019.
 
-    `weighting` says how the two count. `equal`, the paper's sum of the two mean losses, each over its own forward
-    pass so that batch statistics do not mix; `pooled`, one pass over all samples and one mean, as in A-GEM's code.
+    Args:
+        weighting: how the two count. `equal` is the paper's sum of the two mean losses; `pooled` is one mean over all
+            samples, as in A-GEM's code.
+        passes: 2 gives new and replayed samples a forward pass each, so that batch statistics do not mix. 1 takes both
+            in one pass, which is faster; on a network without batch statistics it is the same up to rounding. `pooled`
+            takes one pass in any case.
     """
 
     weighting: Literal["equal", "pooled"] = "equal"
+    passes: Literal[1, 2] = option(2, before=2)
 
     def observe(self, batch: Batch) -> float:
         for _ in range(self.steps_per_batch):
-            old = self.recall(batch)
-            if not len(old):
-                loss = self.model.loss(batch)
-            elif self.weighting == "equal":
-                loss = self.model.loss(old) + self.model.loss(batch)
-            else:
-                loss = self.model.loss(join([old, batch]))
-            value = self.step(loss)
+            value = self.step(self.loss(self.recall(batch), batch))
         self.remember(batch)
         return value
+
+    def loss(self, old: Batch, new: Batch) -> Tensor:
+        """Return the loss of a step, over new and replayed samples."""
+        if not len(old):
+            return self.model.loss(new)
+        if self.weighting == "pooled":
+            return self.model.loss(join([old, new]))
+        if self.passes == 2:
+            return self.model.loss(old) + self.model.loss(new)
+        losses = self.model.losses(join([old, new]))
+        return losses[: len(old)].mean() + losses[len(old) :].mean()

@@ -131,11 +131,14 @@ class Centroid(Selection):
         stored: Array = memory.column(FEATURE).cpu().numpy()
         owners: Array = memory.column(CENTROID).cpu().numpy()
         sample_by_slot: dict[int, int] = {}
+        kept: set[Key] = set()
         n_filled, n_classes = len(memory), len(self.counts)
 
         for row, key in enumerate(keys_of(batch)):
             f = features[row]
-            self._keep(memory, key)
+            if key not in kept:
+                self._keep(memory, key)
+                kept.add(key)
             self.counts.setdefault(key, [])
             self._members.setdefault(key, [])
             self._n_slots.setdefault(key, 0)

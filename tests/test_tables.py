@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from holdfast import load_learner
+from holdfast.core.checkpoint import read_checkpoint, write_checkpoint
 from holdfast.core.input_watch import InputWarning
 from holdfast.data.rows import PICTURE
 from holdfast.tables import Accuracy, BadRow, Columns, TableLearner, as_rows, load_table_learner
@@ -168,3 +169,39 @@ def test_pictures_are_learned_too() -> None:
     )
     assert made.learner.input_dtype == torch.uint8
     assert sum(made.accuracy.last[-100:]) > 80
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"means": {}},
+        {"names": ["a"]},
+        {"names": ["a", "b", "b"]},
+        {"flagged": ["c"]},
+        {"means": {"a": math.nan}},
+        {"categories": {"a": ["x"], "b": ["blue", "red"]}},
+    ],
+)
+def test_saved_columns_that_do_not_fit_each_other_are_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    learner = TableLearner("label", memory=8)
+    learner.observe([{"a": float(i), "b": "red" if i % 2 else "blue", "label": i % 2} for i in range(6)])
+    learner.save(tmp_path / "learner")
+    state = read_checkpoint(tmp_path / "learner")
+    write_checkpoint(tmp_path / "learner", {**state, "columns": {**state["columns"], **changed}})
+    (tmp_path / "learner.previous").unlink()
+    with pytest.raises(ValueError, match="columns"):
+        load_table_learner(tmp_path / "learner")
+
+
+@pytest.mark.parametrize("changed", [{"every": 0}, {"by_class": [[1]]}, {"by_class": [[3, 2]]}, {"curve": [[1.0]]}])
+def test_saved_accuracies_that_do_not_fit_each_other_are_refused(changed: dict[str, Any]) -> None:
+    accuracy = Accuracy()
+    with pytest.raises(ValueError, match="do not fit each other"):
+        accuracy.load_state_dict({**accuracy.state_dict(), **changed})
+
+
+def test_a_whole_number_that_no_float_holds_is_a_bad_row() -> None:
+    learner = TableLearner("label", memory=8)
+    learner.observe([{"a": float(i), "label": i % 2} for i in range(6)])
+    with pytest.raises(BadRow, match="expected a finite number"):
+        learner.observe([{"a": 10**400, "label": 1}])

@@ -72,6 +72,15 @@ class Columns(Stateful):
         self.means = {}
         self.warned: list[str] = []
 
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        numbers = self.counts.keys()
+        is_whole = len(set(self.names)) == len(self.names) and {*self.names} == {*numbers, *self.categories}
+        if not is_whole or self.means.keys() != numbers or not numbers >= {*self.flagged}:
+            raise ValueError("the saved columns do not fit each other")
+        if numbers & self.categories.keys() or not all(map(math.isfinite, self.means.values())):
+            raise ValueError("the saved columns do not fit each other")
+
     @property
     def settled(self) -> bool:
         """Tell if the kinds are decided."""
@@ -104,7 +113,8 @@ class Columns(Stateful):
 
     def check(self, row: Mapping[str, Any], where: str) -> None:
         """Raise BadRow for a row that does not fit the columns."""
-        if unknown := [str(name) for name in row if name not in self.names]:
+        known = set(self.names)
+        if unknown := [str(name) for name in row if name not in known]:
             raise BadRow(f"{where}: found the column '{unknown[0]}', which the first rows do not have: leave it out")
         for name in self.counts:
             value = row.get(name)
@@ -112,7 +122,7 @@ class Columns(Stateful):
                 continue
             if not _is_number(value):
                 raise BadRow(f"{where}: found {_shown(value)} in column '{name}', expected a number")
-            if not abs(float(value)) <= 1e15:  # type: ignore[arg-type]
+            if not abs(value if isinstance(value, int) else float(value)) <= 1e15:  # type: ignore[arg-type]
                 raise BadRow(f"{where}: found {_shown(value)} in column '{name}', expected a finite number below 1e15")
 
     def learn(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -197,6 +207,13 @@ class Accuracy(Stateful):
         self.every = self.WINDOW // 10
         self.alarms = []  # samples before each
         self.detector = Adwin()
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        counts = [(self.right, self.n), *self.by_class]
+        is_counted = all(len(pair) == 2 and 0 <= pair[0] <= pair[1] for pair in counts)
+        if not is_counted or self.every < 1 or any(len(place) != 3 for place in self.curve):
+            raise ValueError("the saved accuracies do not fit each other")
 
     @property
     def whole(self) -> float:

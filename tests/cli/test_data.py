@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from holdfast.cli import data as data_command
-from holdfast.cli.data import app
 from holdfast.data.catalogue import CATALOGUE, Archive, IdxFile, IdxFiles
+from tests.support.command import Done
 from tests.support.data_files import write_descriptors
 
 CONTENT = b"\x00\x00\x08\x01\x00\x00\x00\x03\x07\x02\x01"
@@ -37,16 +37,14 @@ Parsed = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Gives a command line and returns how it ended; what it raises beyond SystemExit fails the test."""
+def run(holdfast: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Gives the words after `holdfast data` and returns how it ended; other errors than SystemExit fail the test."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
     def run(*words: str | Path) -> Ended:
-        with pytest.raises(SystemExit) as ended:
-            app([str(word) for word in words])
-        assert isinstance(ended.value.code, int)
-        return Ended(ended.value.code, *capsys.readouterr())
+        done = holdfast("data", *map(str, words))
+        return Ended(done.returncode, done.stdout, done.stderr)
 
     return run
 

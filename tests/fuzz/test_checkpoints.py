@@ -1,7 +1,8 @@
-"""Saved learners, changed in one to three places and signed anew: each is refused by name, or it loads and goes on."""
+"""Saved learners and runs, changed in one to three places and signed anew: each is refused by name, or goes on."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import random
@@ -12,14 +13,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast import Learner, load_learner
-from holdfast.core.checkpoint import previous_checkpoint, write_checkpoint
+from holdfast.core.checkpoint import CHECKPOINT, previous_checkpoint, read_checkpoint, write_checkpoint
 from holdfast.core.classes import Setting
+from holdfast.experiments.experiment import Experiment
+from holdfast.experiments.recipes import load_recipe
+from holdfast.experiments.results import Refused, ResultStore
+from holdfast.experiments.run import Interrupted, run
 from holdfast.methods._base import Diverged
+from holdfast.settings import Part
+from holdfast.tables import TableLearner, load_table_learner
 
 from ._loop import tries
 
@@ -352,3 +360,93 @@ def test_a_saved_learner_with_anything_changed_is_refused_by_name_or_goes_on(tmp
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert n_loaded > 0
     assert grown < 400_000, f"loading took {grown:,} KB"
+
+
+# The same for learners of tables, and for runs.
+
+ROWS = [{"a": str(i / 3), "b": "red" if i % 2 else "blue", "c": "" if i == 3 else str(i)} for i in range(12)]
+LABELS = [f"class {i % 3}" for i in range(12)]
+
+
+@cache
+def saved_table(folder: Path) -> dict[str, Any]:
+    learner = TableLearner("label", memory=8, batch=4)
+    learner.observe([{**row, "label": label} for row, label in zip(ROWS, LABELS, strict=True)])
+    learner.save(folder / "whole")
+    return read_checkpoint(folder / "whole")
+
+
+def written(path: Path, state: Any) -> bool:
+    """Write a state, and tell whether there can be such a file."""
+    try:
+        write_checkpoint(path, state)
+    except (TypeError, ValueError, OverflowError, AttributeError, RuntimeError):
+        return False
+    previous_checkpoint(path).unlink(missing_ok=True)
+    return True
+
+
+def test_a_learner_of_a_table_with_anything_changed_is_refused_by_name_or_goes_on(tmp_path: Path):
+    whole, path = saved_table(tmp_path), tmp_path / "learner"
+    n_loaded = 0
+    for rng in tries(seed=2, at_least=60):
+        state, told = mutated(copy.deepcopy(whole), rng)
+        if not written(path, state):
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    learner = load_table_learner(path)
+                except ValueError:
+                    continue
+                n_loaded += 1
+                with contextlib.suppress(Diverged, ValueError):  # parts that do not fit each other are told when used
+                    learner.predict(ROWS[:3])
+                    learner.observe([{**ROWS[0], "label": "class 1"}, {**ROWS[1], "label": "new"}])
+                    learner.predict(ROWS[:3])
+        except Exception as error:
+            error.add_note("; ".join(told))
+            raise
+    assert n_loaded > 0
+
+
+TOY = {"stream.n_tasks": 2, "stream.samples_per_task": 20, "backbone.hidden": [4], "memory": 20}
+
+
+@cache
+def stopped_run(folder: Path) -> tuple[Experiment, dict[str, Any]]:
+    """A run that was stopped in its second task, and its checkpoint."""
+    experiment = load_recipe("permuted_digits").experiment("er", seed=1, changes=TOY)
+    asked = iter(range(10))
+    with pytest.raises(Interrupted):
+        run(experiment, ResultStore(folder), probes=PROBES, stop=lambda: next(asked) == 3)
+    return experiment, read_checkpoint(ResultStore(folder).folder(experiment) / CHECKPOINT)
+
+
+PROBES = tuple(Part(name=name, options={"every": 1}) for name in ("curve", "prequential"))
+
+
+def test_a_run_with_anything_changed_is_refused_by_name_or_goes_on(tmp_path: Path):
+    experiment, whole = stopped_run(tmp_path)
+    folder = ResultStore(tmp_path).folder(experiment)
+    n_done = 0
+    for rng in tries(seed=3, at_least=40):
+        state, told = mutated(copy.deepcopy(whole), rng)
+        if not written(folder / CHECKPOINT, state):
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                with contextlib.suppress(ValueError):
+                    load_learner(folder)
+                try:
+                    run(experiment, ResultStore(tmp_path), probes=PROBES)
+                except (ValueError, Refused, Diverged):
+                    continue
+            n_done += 1
+            (folder / "result.json").unlink()
+        except Exception as error:
+            error.add_note("; ".join(told))
+            raise
+    assert n_done > 0

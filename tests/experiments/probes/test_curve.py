@@ -140,3 +140,9 @@ def test_a_stored_curve_that_is_none_is_refused(change: dict[str, object], tmp_p
     type(result).model_validate(document | {"probes": {"curve": whole}})
     with pytest.raises(ValueError, match=r"curve|Extra"):
         type(result).model_validate(document | {"probes": {"curve": whole | change}})
+
+
+def test_saved_moments_that_are_of_no_curve_are_refused() -> None:
+    probe = Curve()
+    with pytest.raises(ValueError, match="not of a learning curve"):
+        probe.load_state_dict({**probe.state_dict(), "moments": [{"step": 1}]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,3 +73,12 @@ def test_it_is_what_predicting_by_hand_gives(setting: str, tmp_path: Path) -> No
 def test_an_option_that_makes_no_sense_is_refused(options: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         Prequential(**options)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"by_class": {0: [1]}}, {"by_class": {0: [3, 2]}}, {"moments": [[1.0]]}, {"n_right": 5}]
+)
+def test_a_saved_state_that_does_not_fit_is_refused(changed: dict[str, Any]) -> None:
+    probe = Prequential()
+    with pytest.raises(ValueError, match="saved"):
+        probe.load_state_dict({**probe.state_dict(), **changed})

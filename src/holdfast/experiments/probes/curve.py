@@ -10,7 +10,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from holdfast.core.batch import Batch
-from holdfast.core.state import Count
+from holdfast.core.state import Count, State
 from holdfast.experiments.probes._base import Moment, Probe
 from holdfast.experiments.probes.accuracy import accuracy_of, predicted_rightly
 from holdfast.learner import Learner
@@ -102,6 +102,11 @@ class Curve(Probe):
         names = {"steps": "step", "samples": "samples", "accuracies": "accuracies", "seen": "seen", "losses": "loss"}
         columns = {column: [moment[name] for moment in self.moments] for column, name in names.items()}
         return columns | {"learned": self.learned}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        if any(moment.keys() != {"step", "samples", "accuracies", "seen", "loss"} for moment in self.moments):
+            raise ValueError("the saved moments are not of a learning curve")
 
     def _measure(self, learner: Learner, tests: Sequence[Task]) -> None:
         model = learner.method.model

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from holdfast.core.batch import Batch
 from holdfast.core.classes import predicts_by_task
-from holdfast.core.state import Count
+from holdfast.core.state import Count, State
 from holdfast.experiments.probes._base import Moment, Probe
 from holdfast.learner import Learner
 
@@ -116,6 +116,14 @@ class Prequential(Probe):
             },
             "by_class": {str(y): (right, n) for y, (right, n) in sorted(self.by_class.items())},
         }
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        counts = [(self.n_right, self.n_samples), *self.by_class.values()]
+        if any(len(pair) != 2 or not 0 <= pair[0] <= pair[1] for pair in counts):
+            raise ValueError("the saved state counts more samples as predicted rightly than there are")
+        if any(len(moment) != 4 or not all(type(value) in (int, float) for value in moment) for moment in self.moments):
+            raise ValueError("the saved moments are not of prequential accuracies")
 
     def _rightly(self, learner: Learner, batch: Batch) -> list[bool]:
         """Return for each sample of a batch whether the learner predicts it; False where it cannot know."""

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.core.checkpoint import read_checkpoint
 from holdfast.experiments.foreign import foreign_code
+from holdfast.experiments.remake import remake
 from holdfast.experiments.results import Refused, ResultStore
 from holdfast.experiments.run import CHECKPOINT, Interrupted, run
 from holdfast.settings import Part
@@ -204,3 +205,17 @@ def test_an_edited_probe_is_told_and_its_state_is_not_gone_on_with(tmp_path: Pat
     result = run(experiment, store, probes=probes, continue_anyway=True)
     assert result.probes["my_probe:Mine"]["number"] == 3
     assert result.continued_across[0].changed == ["my_probe.py"]
+
+
+def test_a_remake_runs_the_code_of_today_and_tells_what_changed(tmp_path: Path, code: Code):
+    code.write("my_method.py", method())
+    stored = run(toy_experiment(method="my_method:Mine"), ResultStore(tmp_path / "runs"))
+    assert remake(stored, tmp_path / "same", trust_code=True).unlike == {}
+    code.write("my_method.py", method("batch = batch[:1]"))
+    made = remake(stored, tmp_path / "other", trust_code=True)
+    assert not made.is_same
+    assert made.unlike.keys() == {"my_method.py"}
+    code.write("my_method.py", method("step = 1"))
+    again = remake(stored.model_copy(update={"code": {"core.model": "0" * 8}}), tmp_path / "again", trust_code=True)
+    assert again.is_same
+    assert again.shown is None, "the source of the method is another, so nothing follows for our code"

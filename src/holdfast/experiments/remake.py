@@ -126,7 +126,7 @@ def remake(
     parting = next(_partings(expected, made), None)
     lacking = [name for name in ("moved", "apart") if not getattr(expected, name) and getattr(made, name)]
     lacking += ["footprint"] if n_tasks == of and stored.footprint is None else []
-    return Remake(n_tasks, of, parting, tuple(lacking), _unlike(stored), shown if parting is None else None)
+    return Remake(n_tasks, of, parting, tuple(lacking), _unlike(stored, experiment), shown if parting is None else None)
 
 
 class _Until:
@@ -203,9 +203,11 @@ def _same(first: Value, second: Value) -> bool:
     return first == second or (math.isnan(first) and math.isnan(second))
 
 
-def _unlike(stored: Result) -> dict[str, tuple[str | None, str | None]]:
-    now = versions()
+def _unlike(stored: Result, experiment: Experiment) -> dict[str, tuple[str | None, str | None]]:
+    """Return what the bits depend on and has changed: versions, and files of other packages by their hashes."""
+    now, code, code_now = versions(), stored.experiment.foreign_code, experiment.foreign_code
     pairs = {name: (stored.versions.get(name), now.get(name)) for name in BITS_DEPEND_ON}
+    pairs |= {file: (code.get(file), code_now.get(file)) for file in sorted(code.keys() | code_now.keys())}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 

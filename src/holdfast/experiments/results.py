@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import re
@@ -161,12 +162,13 @@ class ResultStore:
     def results_by_path(self) -> dict[Path, Result]:
         """Return all finished runs by the files that hold them; one of several in a file as 'FILE#digest'."""
         found: dict[Path, Result] = {}
-        for path in sorted([*self.root.rglob(RESULT), *self.root.rglob(PACKED)]):
-            try:
-                found |= read_packed(path) if path.name == PACKED else {path: read_result(path)}
-            except (OSError, ValueError) as error:
-                warnings.warn(str(error), stacklevel=2)
-        return dict(sorted(found.items(), key=_order))
+        with _no_collection():
+            for path in sorted([*self.root.rglob(RESULT), *self.root.rglob(PACKED)]):
+                try:
+                    found |= read_packed(path) if path.name == PACKED else {path: read_result(path)}
+                except (OSError, ValueError) as error:
+                    warnings.warn(str(error), stacklevel=2)
+            return dict(sorted(found.items(), key=_order))
 
     @contextmanager
     def claimed(self, experiment: Experiment) -> Iterator[Path]:
@@ -403,6 +405,18 @@ def write_text(path: Path, text: str) -> None:
     """Write a small file in one step, so that it is never half there."""
     with replacing(path) as file:
         file.write(text.encode())
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Context manager: collect no garbage inside, where many small objects are made that stay."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @contextmanager

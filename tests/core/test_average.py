@@ -42,8 +42,12 @@ def test_rows_that_the_head_has_grown_enter_as_they_are():
     model, average = small_model(), WeightAverage(0.5)
     average.update(model)
     model.grow(5)
+    grown = model.head.weight.detach().clone()
+    before = [tensor.clone() for tensor in average.tensors]
     with average.inside(model):
-        assert torch.equal(model.head.weight.detach(), average.tensors[2])
+        assert torch.equal(model.head.weight.detach()[3:], grown[3:])
+        assert torch.equal(model.head.weight.detach()[:3], average.tensors[2])
+    assert_same(average.tensors, before)  # to predict changes nothing
     average.update(model)
     assert torch.equal(average.tensors[2][3:], model.head.weight.detach()[3:])
 

@@ -48,19 +48,21 @@ class StoredWeights(Stateful):
             yield
             return
         weights = _weights(model)
-        self._fit(weights)
-        kept = [tensor.data for tensor in weights]
+        fitted, kept = self._fitted(weights), [tensor.data for tensor in weights]
         try:
-            for tensor, stored in zip(weights, self.tensors, strict=True):
+            for tensor, stored in zip(weights, fitted, strict=True):
                 tensor.data = stored
             yield
         finally:
             for tensor, own in zip(weights, kept, strict=True):
                 tensor.data = own
 
-    def _fit(self, now: list[Tensor]) -> None:
-        """Follow the weights in shape, layout and device: rows that the head has grown enter as they are."""
-        self.tensors = [_fitting(stored, tensor) for stored, tensor in zip(self.tensors, now, strict=True)]
+    def _fitted(self, now: list[Tensor]) -> list[Tensor]:
+        """Return what is stored in the shape, layout and device of the weights: rows that were added are as they are.
+
+        Nothing is stored of it, since predictions change nothing.
+        """
+        return [_fitting(stored, tensor) for stored, tensor in zip(self.tensors, now, strict=True)]
 
 
 class WeightAverage(StoredWeights):
@@ -85,18 +87,16 @@ class WeightAverage(StoredWeights):
         if not self.tensors:
             self.take(model)
         now = _weights(model)
-        self._fit(now)
         self.n_updates += 1
         decay = min(self.decay, self.n_updates / (self.n_updates + 9))
-        self.tensors = list(torch._foreach_lerp(self.tensors, now, 1 - decay))
+        self.tensors = list(torch._foreach_lerp(self._fitted(now), now, 1 - decay))
 
     def halfway(self, model: Model) -> StoredWeights:
         """Return the mean of these weights and those that the model has; batch statistics are the model's own."""
         between, now = StoredWeights(), [tensor.detach() for tensor in _weights(model)]
         if self.tensors:
-            self._fit(now)
             n = len(list(model.parameters()))
-            between.tensors = [*torch._foreach_lerp(self.tensors[:n], now[:n], 0.5), *now[n:]]
+            between.tensors = [*torch._foreach_lerp(self._fitted(now)[:n], now[:n], 0.5), *now[n:]]
         return between
 
 

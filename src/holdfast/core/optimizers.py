@@ -85,7 +85,7 @@ class SGD(Stateful):
             self.state[parameters[i]] = {VELOCITY: kept[VELOCITY].to(parameters[i])}
 
     def _velocity(self, parameter: Tensor, momentum: float) -> Tensor:
-        """The running sum of the parameter's gradients, its last one included."""
+        """Return the running sum of the parameter's gradients, its last one included."""
         assert parameter.grad is not None
         kept = self.state.setdefault(parameter, {})
         before = kept.get(VELOCITY)
@@ -97,7 +97,7 @@ Optimizer = torch.optim.Optimizer | SGD
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
-    """All that it learns, in its order."""
+    """Return all parameters that an optimiser learns, in its order."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
@@ -109,7 +109,7 @@ def n_moments(optimizer: Optimizer) -> int:
 
 
 def make_optimizer(name: OptimizerName, model: nn.Module, *, lr: float, momentum: float = 0.0) -> Optimizer:
-    """The optimiser `name` over all parameters; momentum counts for sgd only."""
+    """Return the optimiser `name` over all parameters; momentum counts for sgd only."""
     if name == "sgd":
         return SGD(model.parameters(), lr=lr, momentum=momentum)
     if name == "adam":
@@ -170,7 +170,7 @@ def _is_place(i: Any, parameters: list[Tensor]) -> bool:
 
 
 def _number(value: Any, name: str) -> float:
-    """A rate as it may be: 0 or more, a momentum below 1."""
+    """Return a checked rate: 0 or more, a momentum below 1."""
     allowed = isinstance(value, float | int) and 0 <= value < (1 if name == "momentum" else MAX_RATE)
     if not allowed:
         raise ValueError(f"the saved optimiser has {name}={value!r}")

@@ -108,7 +108,7 @@ class Centroid(Selection):
         return batch.with_extra(**{FEATURE: feature, CENTROID: torch.zeros_like(batch.y)})
 
     def bytes_beside(self, batch: Batch) -> int:
-        """A centroid, and how many samples it has seen."""
+        """Return the bytes of a centroid and of its count."""
         return batch.extra[FEATURE][0].nbytes + 8
 
     def bytes_of_classes(self, batch: Batch) -> int:
@@ -193,7 +193,7 @@ class Centroid(Selection):
         return (memory.extra(FEATURE).cpu() - torch.stack(rows)).square().sum(dim=1).sqrt()
 
     def _equal_part(self, memory: Memory) -> int:
-        """m / |C|, at least one."""
+        """Return m / |C|, at least one."""
         return max(1, memory.capacity // len(self.counts))
 
     def _most_centroids(self, memory: Memory) -> int:
@@ -259,7 +259,7 @@ class Centroid(Selection):
         members[gone] = Members()
 
     def _spread(self, key: Key, f: Array) -> float:
-        """The class's root-mean-square distance to its mean, f included (Welford)."""
+        """Return the class's root-mean-square distance to its mean, f included (Welford)."""
         mean: Array = self.means.setdefault(key, torch.zeros(len(f))).numpy()
         step = f - mean
         mean += step / self.seen[key]

@@ -80,7 +80,7 @@ def restored_method(
 
 
 def as_saved(settings: LearnerSettings, method: State) -> LearnerSettings:
-    """`settings` with the options that the parts had when they were saved; some may have been changed by then."""
+    """Return `settings` with the options that the parts had when they were saved, which may have been changed."""
     changed = {"method": _as_saved("methods", settings.method, method)}
     if "selection" in method:
         changed["selection"] = _as_saved("selections", settings.selection, method["selection"])
@@ -120,7 +120,7 @@ def check_saved(settings: LearnerSettings, state: State, own_backbone: nn.Module
 
 
 def n_features_of(state: State, own_backbone: nn.Module | None) -> int | None:
-    """The features that a head is to be made for; None if a backbone of one's own is to be tried on a sample.
+    """Return the number of features of the head; None if a backbone of one's own is to be tried on a sample.
 
     It is not tried on one of more numbers than the file has weights.
     """

@@ -35,7 +35,7 @@ class Labels(Stateful):
         return len(self.known)
 
     def learn(self, labels: Iterable[Any]) -> Tensor:
-        """(n,) the classes of labels; new labels get the next numbers. ValueError changes nothing."""
+        """Return (n,), the classes of labels; new labels get the next numbers. ValueError changes nothing."""
         plain = [plain_label(label) for label in labels]
         for label in plain:
             if label not in self._places:
@@ -44,7 +44,7 @@ class Labels(Stateful):
         return torch.tensor([self._places[label] for label in plain], dtype=torch.int64)
 
     def of(self, classes: Iterable[int]) -> list[Label]:
-        """The labels of numbers of classes."""
+        """Return the labels of numbers of classes."""
         return [self.known[c] for c in classes]
 
     def load_state_dict(self, state: State) -> None:

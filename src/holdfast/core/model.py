@@ -65,7 +65,7 @@ class Head(nn.Module):
         return self.cosine_scale * self.cosines(features)
 
     def cosines(self, features: Tensor) -> Tensor:
-        """(n, n_classes) cosine of each sample's features with each row."""
+        """Return (n, n_classes), the cosine of each sample's features with each row."""
         # To divide the n x n_classes products is less work, there and back, than to make the features unit ones first.
         lengths: Tensor = torch.linalg.vector_norm(features, dim=1, keepdim=True).clamp_min(1e-12)
         return F.linear(features, F.normalize(self.weight, dim=1)) / lengths
@@ -151,18 +151,18 @@ class Model(nn.Module):
         return x - self.mean if self.has_mean else x
 
     def features(self, x: Tensor) -> Tensor:
-        """(n, n_features) what the backbone makes of the inputs, with gradient unless it is frozen."""
+        """Return (n, n_features), the features of inputs, with gradient unless the backbone is frozen."""
         with torch.no_grad() if self.frozen else nullcontext():
             features: Tensor = self.backbone(self.prepare(x))
         return features
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, n_classes) scores of all classes, competing or not."""
+        """Return (n, n_classes) scores of all classes, competing or not."""
         scores: Tensor = self.head(self.features(x))
         return scores
 
     def masked(self, scores: Tensor, task: Tensor) -> Tensor:
-        """The scores with minus infinity where a class does not compete for a sample of its task."""
+        """Return the scores with minus infinity where a class does not compete for a sample of its task."""
         if self.seen.complete:
             return scores
         return scores.masked_fill(~self.seen.competing(task), -torch.inf)
@@ -172,11 +172,11 @@ class Model(nn.Module):
         return F.cross_entropy(self.masked(self.forward(batch.x), batch.task), batch.y)
 
     def losses(self, batch: Batch) -> Tensor:
-        """(n,) the cross-entropy of each sample, among the classes that compete for it."""
+        """Return (n,), the cross-entropy of each sample, among the classes that compete for it."""
         return F.cross_entropy(self.masked(self.forward(batch.x), batch.task), batch.y, reduction="none")
 
     def embed(self, x: Tensor) -> Tensor:
-        """(n, n_features) features without gradient, as when predicting: no batch statistics change."""
+        """Return (n, n_features) features without gradient, as when predicting: no batch statistics change."""
         with predicting(self):
             size = self.part_size(x)
             if len(x) <= size:

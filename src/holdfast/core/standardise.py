@@ -65,12 +65,12 @@ class Standardise(Stateful):
         self.squares = squares * (self.count / total)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(n, n_columns) the inputs in standard deviations, in the dtype in which they come."""
+        """Return (n, n_columns), the inputs in standard deviations, in the dtype in which they come."""
         mean, spread = self.mean.to(x.device), self.spread.to(x.device)
         return ((x.double() - mean) / spread).clamp_(-LIMIT, LIMIT).to(x.dtype)
 
     def constant_columns(self) -> list[int]:
-        """The columns that have had one value so far."""
+        """Return the columns that have had one value so far."""
         constant: list[int] = (
             (self.squares <= (ROUNDING * self.mean).square() * self.count).nonzero().flatten().tolist()
         )

@@ -237,7 +237,7 @@ def _continue(state: Run, checkpoint: Path, experiment: Experiment, of: Experime
 
 
 def _code_behind(saved: State, checkpoint: Path) -> tuple[Fingerprint | None, list[Continued]]:
-    """The code that made a checkpoint, None if it was saved before that was kept, and the changes before."""
+    """Return the code that made a checkpoint, None if the checkpoint does not say, and the changes before."""
     try:
         old = TypeAdapter(Fingerprint | None).validate_python(saved.get("code"))
         return old, TypeAdapter(list[Continued]).validate_python(saved.get("continued_across", []))

@@ -40,7 +40,7 @@ class Diverged(ArithmeticError):
 
 
 def finite(loss: Tensor) -> float:
-    """The value of `loss`; one that is no number raises."""
+    """Return the value of `loss`; one that is no number raises."""
     value = loss.item()
     if not math.isfinite(value):
         raise Diverged(
@@ -122,7 +122,7 @@ class Method(Stateful):
         """Do what is done once a task, now that `task` is over."""
 
     def settle(self) -> None:
-        """To be called after each batch: the average of the weights takes in what they are now."""
+        """Update the average of the weights; called after each batch."""
         if self.weight_average is not None:
             self.weight_average.update(self.model)
 
@@ -131,7 +131,7 @@ class Method(Stateful):
         return nullcontext() if self.weight_average is None else self.weight_average.inside(self.model)
 
     def embed(self, x: Tensor) -> Tensor:
-        """(n, n_features) features without gradient, of the model as it predicts."""
+        """Return (n, n_features) features without gradient, of the model as it predicts."""
         with self.settled():
             return self.model.embed(x)
 
@@ -195,11 +195,11 @@ class Method(Stateful):
         return n_grown * row * copies + seen.nbytes
 
     def caution(self) -> str | None:
-        """One sentence where the method means little in the model's setting; the header of a run shows it."""
+        """Return one sentence where the method means little in the model's setting; the header of a run shows it."""
         return None
 
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
-        """(n, n_classes) one number a class, minus infinity where it does not compete."""
+        """Return (n, n_classes), one number a class, minus infinity where it does not compete."""
         with predicting(self.model):
             return self.model.masked(self.model(x), task)
 
@@ -222,7 +222,7 @@ class Method(Stateful):
         return value
 
     def gradient(self, loss: Tensor) -> Tensor:
-        """(n,) the gradient of `loss` in everything that is learned, to be combined with others and followed."""
+        """Return (n,), the gradient of `loss` in everything that is learned, to be combined with others."""
         finite(loss)
         gradient = flat_gradient(loss, self._not_frozen())
         if not are_finite([gradient]):
@@ -243,7 +243,7 @@ class Method(Stateful):
         raise ValueError(f"what {type(self).__name__} has learned is no sum: it can neither be merged nor taken back")
 
     def parameters(self) -> list[Tensor]:
-        """θ: the optimiser has all in a list, which costs less than to walk through the modules."""
+        """Return θ from the optimiser's list, which costs less than to walk through the modules."""
         return parameters_of(self.optimizer)
 
     def _not_frozen(self) -> list[Tensor]:

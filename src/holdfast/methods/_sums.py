@@ -77,7 +77,7 @@ class SumsMethod(Method):
         return self.n_features
 
     def described(self, x: Tensor) -> Tensor:
-        """(n, n_summed) what is added up of inputs: float64, on the CPU."""
+        """Return (n, n_summed), what is added up of inputs: float64, on the CPU."""
         features = self.model.embed(x).cpu().double()
         # One number to compare, and NaN is below nothing.
         if not features.abs().max().item() < math.inf:
@@ -88,7 +88,7 @@ class SumsMethod(Method):
         return self.transformed(features)
 
     def transformed(self, features: Tensor) -> Tensor:
-        """(n, n_summed) what is added up of features (n, n_features)."""
+        """Return (n, n_summed), what is added up of features (n, n_features)."""
         return features
 
     def observe(self, batch: Batch) -> float:
@@ -114,7 +114,7 @@ class SumsMethod(Method):
         self._solution = None
 
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
-        """(n, n_classes) one number a class, the least there is for one of which nothing was learned."""
+        """Return (n, n_classes), one number a class, the least there is for one of which nothing was learned."""
         features = self.described(x)
         self._solve()
         scores = self.sum_scores(features)
@@ -152,7 +152,7 @@ class SumsMethod(Method):
 
     @abstractmethod
     def sum_scores(self, features: Tensor) -> Tensor:
-        """(n, n_classes) scores of what `described` gives, by `_solution`."""
+        """Return (n, n_classes) scores of what `described` gives, by `_solution`."""
 
     def caution(self) -> str | None:
         backbone = self.model.backbone

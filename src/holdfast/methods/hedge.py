@@ -115,12 +115,12 @@ class Hedge(ReplayMethod):
         return loss
 
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
-        """(n, n_classes) logarithms of the probabilities, minus infinity where a class does not compete."""
+        """Return (n, n_classes) logarithms of the probabilities, minus infinity where a class does not compete."""
         seen = self.model.seen
         return self.scores_of(self._features(x), None if seen.complete else seen.competing(task))
 
     def scores_of(self, features: Tensor, competing: Tensor | None) -> Tensor:
-        """(n, n_classes) scores of features (n, n_features), among the classes that compete; None for all."""
+        """Return (n, n_classes) scores of features (n, n_features), among the classes that compete; None for all."""
         inputs = self.scaling(torch.cat([features, self._trend(features)], dim=1))
         scores = self.networks.scores(self._seen_by_each(inputs.repeat(len(self.losses), 1, 1)))
         if competing is not None:
@@ -167,7 +167,7 @@ class Hedge(ReplayMethod):
                 raise ValueError("a class is among the newest samples, but was never seen")
 
     def _features(self, x: Tensor) -> Tensor:
-        """(n, n_features) what the backbone makes of inputs."""
+        """Return (n, n_features), what the backbone makes of inputs."""
         features = self.model.embed(x).float()
         # One number to compare, and NaN is below nothing.
         if not features.abs().max().item() < math.inf:
@@ -175,19 +175,19 @@ class Hedge(ReplayMethod):
         return features
 
     def _trend(self, features: Tensor) -> Tensor:
-        """(n, n_trends) features less their running means, which are those of before the batch."""
+        """Return (n, n_trends), features less their running means of before the batch."""
         return (features[:, None] - self.levels).flatten(1)
 
     def _inputs(self, batch: Batch) -> Tensor:
-        """(n, n_inputs) features and trends in standard deviations of now."""
+        """Return (n, n_inputs), features and trends in present standard deviations."""
         return self.scaling(torch.cat([self._features(batch.x), batch.extra["trend"]], dim=1))
 
     def _for_each_network(self, groups: Tensor) -> Tensor:
-        """(K, …) of (2, …), what the two kinds of networks learn."""
+        """Return (K, …) of (2, …), what the two kinds of networks learn."""
         return groups.repeat_interleave(len(self.losses) // 2, dim=0)
 
     def _seen_by_each(self, x: Tensor) -> Tensor:
-        """(K, n, n_inputs) the same, but without trends for every second half of the networks of a kind."""
+        """Return (K, n, n_inputs), the inputs of each network; every second half of a kind sees no trends."""
         if len(self.levels):
             n_rates = len(self.rates)
             for start in (0, 2 * n_rates):
@@ -195,7 +195,7 @@ class Hedge(ReplayMethod):
         return x
 
     def _recall_newest(self, size: int) -> Batch:
-        """`size` of the newest samples at random; all different unless there are fewer."""
+        """Draw `size` of the newest samples at random; all different unless there are fewer."""
         n = len(self.newest)
         picked = self.memory.pick_distinct(n, min(size, n))
         return self.newest[[picked[i % len(picked)] for i in range(size)]]
@@ -225,5 +225,5 @@ class Hedge(ReplayMethod):
         return max(loss, 0.0)  # rounding
 
     def _shares(self) -> Tensor:
-        """(K,) of each network in a prediction."""
+        """Return (K,), the share of each network in a prediction."""
         return F.softmax(self.sharpness * (self.losses.min() - self.losses), dim=0)

@@ -68,7 +68,7 @@ class KNN(ReplayMethod):
         return []  # features are looked at before they are stored
 
     def scores(self, x: Tensor, task: Tensor) -> Tensor:
-        """(n, n_classes) the votes for each class, in shares of the highest that there can be."""
+        """Return (n, n_classes), the votes for each class, in shares of the highest that there can be."""
         with predicting(self.model):
             features = self.model.features(x)
         scores = features.new_zeros(len(x), self.model.head.n_classes)

@@ -27,7 +27,7 @@ PAIRS = [  # a method without a memory has no selection to vary
     (method, selection)
     for method in names("methods")
     for selection in (names("selections") if method in REPLAY_METHODS else ["reservoir"])
-] + [(method, selection) for method in WRAPPED for selection in ("reservoir", "centroid")]
+] + [*((method, "reservoir") for method in WRAPPED), ("er+mkd", "centroid")]
 
 # They predict by what is stored and do not learn the head, by whose gradients this selection chooses. And a reservoir
 # of 30 has lost all samples of one class here, so that its neighbours cannot name it.

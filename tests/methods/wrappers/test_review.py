@@ -21,7 +21,7 @@ def learned(method: str, **options: object) -> Learner:
 
 
 def test_it_predicts_with_weights_that_learned_memory_once_more() -> None:
-    learner = learned("er+review", passes=2, share=0.5, replay_size=7)
+    learner = learned("er+review", epochs=2, share=0.5, replay_size=7)
     memory = learner.memory
     assert memory is not None
     x = toy_batches("class")[0][0]

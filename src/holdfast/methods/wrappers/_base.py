@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -39,7 +39,11 @@ class Wrapper(Method):
     @classmethod
     def refusal(cls, method: type[Method]) -> str:
         """Return why the wrapper cannot stand around `method`; '' if it can."""
-        return "it has that wrapper already" if issubclass(method, cls) else ""
+        if issubclass(method, cls):
+            return "it has that wrapper already"
+        own = {each.name for each in fields(cls) if each.init} - {each.name for each in fields(ReplayMethod)}
+        both = sorted(own & {each.name for each in fields(method) if each.init})
+        return f"both have the option {', '.join(both)}" if both else ""
 
     @classmethod
     def around(cls, method: type[Method]) -> type[Method]:

@@ -23,20 +23,20 @@ class RAR(ReplayWrapper):
 
     Args:
         repeats: how often each batch is learned; 1 is augmentation alone.
-        views: of new and of replayed samples, drawn anew each time.
+        augmentation: of new and of replayed samples, drawn anew each time.
     """
 
     derived: ClassVar[frozenset[str]] = ReplayWrapper.derived | {"_is_last"}
 
     repeats: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 10
-    views: Augmentation = "randaugment"
+    augmentation: Augmentation = "randaugment"
 
-    view_rng: torch.Generator = field(init=False)
+    augmentation_rng: torch.Generator = field(init=False)
     _is_last: bool = field(default=True, init=False)  # of the repeats: the one after which the batch is remembered
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.view_rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ SEED)
+        self.augmentation_rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ SEED)
 
     @classmethod
     def refusal(cls, method: type[Method]) -> str:
@@ -53,7 +53,7 @@ class RAR(ReplayWrapper):
             with self.storing(batch):
                 for i in range(self.repeats):
                     self._is_last = i + 1 == self.repeats
-                    view = augmented(batch.x, self.views, self.view_rng)
+                    view = augmented(batch.x, self.augmentation, self.augmentation_rng)
                     value = super().observe(replace(batch, x=view))  # type: ignore[safe-super]
         finally:
             self._is_last = True
@@ -61,7 +61,7 @@ class RAR(ReplayWrapper):
 
     def recall(self, batch: Batch) -> Batch:
         old = super().recall(batch)
-        return replace(old, x=augmented(old.x, self.views, self.view_rng)) if len(old) else old
+        return replace(old, x=augmented(old.x, self.augmentation, self.augmentation_rng)) if len(old) else old
 
     def remember(self, batch: Batch) -> None:
         if self._is_last:

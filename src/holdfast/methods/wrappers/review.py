@@ -26,13 +26,13 @@ class Review(ReplayWrapper):
     needed after a batch, so no end of a task has to be known. Predicting changes nothing that learns.
 
     Args:
-        passes: over memory, in batches of `replay_size`.
+        epochs: passes over memory, in batches of `replay_size`.
         share: of the learning rate.
     """
 
     derived: ClassVar[frozenset[str]] = ReplayWrapper.derived | {"_reviewed", "_learns"}
 
-    passes: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 1
+    epochs: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 1
     share: Annotated[float, Field(gt=0, le=1)] = 0.1
 
     _reviewed: StoredWeights | None = field(default=None, init=False)  # until the next batch
@@ -87,7 +87,7 @@ class Review(ReplayWrapper):
             parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
             gradients = [parameter.grad for parameter in parameters]
             optimizer = like_optimizer(self.optimizer, parameters, share=self.share)
-            for _ in range(self.passes):
+            for _ in range(self.epochs):
                 order = torch.randperm(len(self.memory), generator=rng)
                 for slots in torch.split(order, max(self.replay_size, 1)):
                     loss = self.model.loss(self.memory[slots])

@@ -372,9 +372,11 @@ def predicted(hosted: Hosted, given: Question) -> dict[str, Any]:
         raise
     except (ValueError, RuntimeError) as error:
         raise Unfit(str(error)) from error
-    found: dict[str, Any] = {"labels": scores.argmax(dim=1).tolist(), "n_observed": snapshot.n_observed}
+    classes: list[Any] = list(getattr(snapshot, "classes_", range(scores.shape[1])))
+    labels = [classes[c] for c in scores.argmax(dim=1).tolist()]
+    found: dict[str, Any] = {"labels": labels, "n_observed": snapshot.n_observed}
     if given.top is not None:
-        found["top"] = ranked(scores, given.top)
+        found["top"] = ranked(scores, given.top, classes)
     if given.scores:
         found["scores"] = plain_scores(scores)
     return found

@@ -439,7 +439,10 @@ class Hosted:
         if self.learner.n_observed == 0:
             return
         started = time.monotonic()
-        self._snapshot = self.learner.snapshot()
+        try:
+            self._snapshot = self.learner.snapshot()
+        except Exception as error:  # the one before goes on predicting
+            self.save_failure = f"no snapshot can be taken: {error}"
         self._snapshot_at = time.monotonic()
         self._snapshot_seconds = self._snapshot_at - started
 

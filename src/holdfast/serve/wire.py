@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -238,10 +239,10 @@ def plain_scores(scores: Tensor) -> list[list[float | None]]:
     return [[value if math.isfinite(value) else None for value in row] for row in scores.tolist()]
 
 
-def ranked(scores: Tensor, top: int) -> list[list[dict[str, Any]]]:
+def ranked(scores: Tensor, top: int, classes: Sequence[Any]) -> list[list[dict[str, Any]]]:
     """Return the best labels of each row with their scores, best first, among the classes that compete."""
     best = scores.topk(min(top, scores.shape[1]), dim=1)
     return [
-        [{"label": label, "score": score} for label, score in zip(labels, values, strict=True) if math.isfinite(score)]
-        for labels, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        [{"label": classes[c], "score": score} for c, score in zip(places, values, strict=True) if math.isfinite(score)]
+        for places, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]

@@ -205,3 +205,14 @@ def test_a_whole_number_that_no_float_holds_is_a_bad_row() -> None:
     learner.observe([{"a": float(i), "label": i % 2} for i in range(6)])
     with pytest.raises(BadRow, match="expected a finite number"):
         learner.observe([{"a": 10**400, "label": 1}])
+
+
+def test_a_file_that_lacks_a_part_of_its_table_is_refused(tmp_path: Path) -> None:
+    learner = TableLearner("label", memory=8)
+    learner.observe([{"a": float(i), "label": i % 2} for i in range(6)])
+    learner.save(tmp_path / "learner")
+    state = read_checkpoint(tmp_path / "learner")
+    del state["accuracy"]
+    write_checkpoint(tmp_path / "other", state)
+    with pytest.raises(ValueError, match="lacks the accuracy of its table"):
+        load_table_learner(tmp_path / "other")

@@ -416,6 +416,8 @@ def load_table_learner(path: str | Path, *, trust_code: bool = False) -> TableLe
     made = TableLearner(table["label"], batch=table["batch"], drop=[str(name) for name in table["drop"]])
     made.n_rows, made.n_bad = table["n_rows"], table["n_bad"]
     for name in ("labels", "columns", "accuracy"):
+        if not isinstance(state.get(name), dict):
+            raise ValueError(f"{path} lacks the {name} of its table")
         getattr(made, name).load_state_dict(state[name])
     made._learner = load_learner(path, trust_code=trust_code)
     return made

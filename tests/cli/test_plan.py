@@ -88,3 +88,16 @@ def test_show_tells_of_runs_that_are_not_finished(tmp_path, holdfast):
     store(tmp_path / "runs", "permuted_digits", "er", {1: 0.5, 2: 0.6})
     assert "1 not finished:\n  permuted_digits er seed 1234: stopped, step 15 of 20" in holdfast("show").stdout
     assert "not finished" in holdfast("show", str(folder)).stdout
+
+
+@pytest.mark.filterwarnings("always::UserWarning")  # the command prints its warnings
+@pytest.mark.parametrize("accuracies", [[], [[]], [[0.5], [0.5, 0.5]], [[1e308]], [[-0.5]]])
+def test_a_result_without_a_matrix_is_named_and_passed_over(accuracies, tmp_path, holdfast):
+    store(tmp_path / "runs", "permuted_digits", "er", {1: 0.5, 2: 0.6})
+    path = next((tmp_path / "runs").rglob("result.json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"accuracies": accuracies}))
+    done = holdfast("show")
+    assert done.returncode == 0
+    assert f"warning: {path.relative_to(tmp_path)}" in done.stderr
+    assert "is no result of a run" in done.stderr
+    assert "er: A_T (%)" in done.stdout

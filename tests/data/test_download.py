@@ -776,3 +776,9 @@ def test_a_data_folder_that_cannot_be_made_is_told(offer: Callable[..., None], t
 def test_an_unknown_set_is_told() -> None:
     with pytest.raises(UnknownDataSet, match="no 'smal'"):
         download("smal", Path("nowhere"))
+
+
+@pytest.mark.parametrize("name", ["", "/.", "."])
+def test_a_member_of_a_zip_archive_without_a_name_is_refused(name):
+    with pytest.raises(download_module._Broken):
+        download_module._refuse_unsafe(zipfile.ZipInfo(name))

@@ -349,3 +349,10 @@ def test_a_tar_header_that_promises_megabytes_is_not_read(tmp_path: Path):
             tarfile.open(fileobj=Bounded(packed, 2**40), mode="r:")  # noqa: SIM115
 
     assert peak_bytes(read) < 4 * MEGABYTE
+
+
+@pytest.mark.parametrize("name", ["a" * 256, "folder/" + "é" * 128])
+def test_a_name_longer_than_a_file_can_have_is_refused(name):
+    with pytest.raises(Unsafe, match="expected one inside the folder"):
+        check_name(name)
+    check_name(name[1:-1])

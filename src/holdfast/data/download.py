@@ -425,6 +425,8 @@ def _check_room(n_bytes: int, n_members: int, n_packed: int) -> None:
 def _refuse_unsafe(member: zipfile.ZipInfo) -> None:
     kind = stat.S_IFMT(member.external_attr >> 16)
     path = PureWindowsPath(member.filename)  # knows both slashes, and drives
+    if not path.parts:
+        raise _Broken(f"it holds {member.filename!r}, which names no file")
     if path.anchor or ".." in path.parts or kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise _Broken(f"it holds {member.filename!r}, which would lead outside the folder")
 

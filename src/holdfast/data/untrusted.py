@@ -23,6 +23,7 @@ from PIL import Image, UnidentifiedImageError
 PICTURE_FORMATS = ("JPEG", "PNG")  # Pillow knows others that start programs, such as EPS
 MAX_PICTURE_BYTES = 64 * 2**20
 MAX_PIXELS = 50_000_000  # 150 MB as RGB; the data sets hold pictures of up to some millions
+MAX_NAME = 255  # bytes of a file's name
 MAX_TEXT = 64 * 2**20  # bytes of a list
 MAX_DIRECTORY = 64 * 2**20  # bytes of the directory of a zip archive: some 500,000 names
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -110,7 +111,8 @@ def check_name(name: str, *, is_folder: bool = False) -> None:
     """
     windows = PureWindowsPath(name)  # knows both slashes, and drives
     leads_out = windows.anchor or ".." in windows.parts or PurePosixPath(name).is_absolute()
-    if not name or "\0" in name or leads_out or (is_folder and len(windows.parts) != 1):
+    too_long = any(len(part.encode(errors="surrogatepass")) > MAX_NAME for part in windows.parts)
+    if not name or "\0" in name or leads_out or too_long or (is_folder and len(windows.parts) != 1):
         raise Unsafe(f"the name {_short(name)}", "one inside the folder")
 
 

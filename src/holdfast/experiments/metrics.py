@@ -23,7 +23,7 @@ def average_accuracy(accuracies: ArrayLike, t: int = -1) -> float:
         >>> round(average_accuracy([[1.0, 0.0], [0.6, 0.8]]), 3)
         0.7
     """
-    a = _matrix(accuracies)
+    a = checked_matrix(accuracies)
     row = a[t] if len(a) == 1 else a[t, : _index(t, len(a)) + 1]
     return float(row.mean())
 
@@ -69,7 +69,7 @@ def learning_accuracy(accuracies: ArrayLike) -> float:
 
 def summary(accuracies: ArrayLike) -> dict[str, float]:
     """Return all metrics by name; for joint training, without those that need every task learned in turn."""
-    a = _matrix(accuracies)
+    a = checked_matrix(accuracies)
     metrics = {"average_accuracy": average_accuracy(a)}
     if a.shape[0] == a.shape[1]:
         metrics |= {
@@ -80,7 +80,8 @@ def summary(accuracies: ArrayLike) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not np.isnan(value)}
 
 
-def _matrix(accuracies: Any) -> Matrix:
+def checked_matrix(accuracies: Any) -> Matrix:
+    """Return accuracies as a matrix; ValueError if they are none, or no fractions of 1."""
     a = np.array(accuracies, dtype=np.float64)
     if a.ndim != 2 or a.size == 0:
         raise ValueError(f"accuracies have shape {a.shape}: give a matrix, a row for each task learned")
@@ -91,7 +92,7 @@ def _matrix(accuracies: Any) -> Matrix:
 
 
 def _square(accuracies: Any) -> Matrix:
-    a = _matrix(accuracies)
+    a = checked_matrix(accuracies)
     if a.shape[0] != a.shape[1]:
         raise ValueError(f"accuracies have shape {a.shape}: this metric needs every task learned in turn (square)")
     if np.isnan(a[np.tril_indices(len(a))]).any():

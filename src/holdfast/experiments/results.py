@@ -262,6 +262,7 @@ def read_result(path: Path) -> Result:
     text = read_text(path)
     try:
         result = _result_of(text)
+        metrics.checked_matrix(result.accuracies)
     except ValueError as error:
         raise ValueError(f"{path} is no result of a run: {_first_line(error)}") from error
     _check_place(path, result, text)
@@ -307,6 +308,7 @@ def _read_packed(path: Path, *_: int) -> tuple[dict[Path, Result], list[str]]:
                 raise ValueError('it does not begin with {"run":"benchmark/row/seed-digest",')
             result = _result_of("{" + line[said.end() :])
             result = result.model_copy(update={"accuracies": _filled_up(result.accuracies)})
+            metrics.checked_matrix(result.accuracies)
             if said["run"] != result.experiment.path:
                 raise ValueError(f"it states the run {said['run']}, but holds the result of {result.experiment.path}")
             place = path.with_name(f"{path.name}#{said['run'].rpartition('-')[2]}")

@@ -19,6 +19,8 @@ from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.tables import BadRow, TableLearner
 from tests.support.same import assert_same
 
+pytestmark = pytest.mark.filterwarnings("ignore::holdfast.core.input_watch.InputWarning")  # few rows look alike
+
 SMALL: dict[str, Any] = {"hidden": 8, "replay_size": 10}
 CHECKS = list(checks.yield_checks(RiverClassifier()))
 

@@ -60,3 +60,8 @@ def test_the_papers_number_and_its_distance_go_with_ours():
     assert "0.1" not in narrow.getvalue()
     assert "not shown in 50 columns: F_T" in narrow.getvalue()
     assert "+0.012" in wide.getvalue()
+
+
+def test_a_name_with_brackets_is_measured_as_text(monkeypatch):
+    monkeypatch.setattr("tests.report.test_fitting.ROWS", [["[/]", "1.00", "-", "1", "5"]])
+    assert "[/]" in printed(80, monkeypatch)

@@ -52,7 +52,7 @@ def longest(texts: Iterable[str]) -> int:
 
 def smallest_width(table: Table) -> int:
     """Return the width below which the table would be cut."""
-    console = Console(width=UNLIMITED)
+    console = Console(width=UNLIMITED, markup=False, emoji=False, highlight=False)  # brackets are text
     return Measurement.get(console, console.options, table).minimum
 
 

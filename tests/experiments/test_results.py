@@ -279,3 +279,11 @@ def test_an_out_that_is_no_folder_is_told(tmp_path):
     for root in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(Refused, match=said), ResultStore(root).claimed(result_of().experiment):
             pass
+
+
+def test_a_run_whose_name_leads_outside_is_not_written(tmp_path):
+    for benchmark in ("../../outside", "/outside"):
+        experiment = Experiment.model_validate({"stream": "split_digits", "benchmark": benchmark})
+        with pytest.raises(Refused, match="outside"), ResultStore(tmp_path / "runs").claimed(experiment):
+            pass
+    assert list(tmp_path.rglob("*")) == []

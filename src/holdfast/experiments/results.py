@@ -176,6 +176,8 @@ class ResultStore:
 
         If nothing was left in it at the end, as of a run that was refused, the folder is gone again.
         """
+        if ".." in Path(experiment.path).parts or Path(experiment.path).is_absolute():
+            raise Refused(f"the run {experiment.path!r} would be written outside {self.root}")
         folder = self.folder(experiment)
         self._check_root()
         above = self.root if self.root.exists() else self.root.parent  # a root that is made here is removed again

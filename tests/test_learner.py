@@ -21,7 +21,6 @@ from holdfast import Learner, load_learner, loading
 from holdfast.core.batch import Batch
 from holdfast.core.checkpoint import CorruptCheckpoint, write_checkpoint
 from holdfast.core.classes import MAX_TASKS, SETTINGS, Setting
-from holdfast.core.inputs import MAX_CLASSES
 from holdfast.core.model import PREDICT_SIZE
 from holdfast.methods._base import Diverged, Method
 from holdfast.parts import names
@@ -133,7 +132,7 @@ def test_what_was_given_may_be_written_over_afterwards():
 
 def test_bytes_are_scaled_to_one_and_kept_as_bytes():
     pixels = torch.tensor([[0, 51, 102, 255], [255, 0, 0, 51]], dtype=torch.uint8)
-    by_bytes, by_floats = small(), small()
+    by_bytes, by_floats = small(), small(standardise=False)
     by_bytes.observe(pixels, [0, 1])
     by_floats.observe(pixels * (1 / 255), [0, 1])
     assert by_bytes.memory.x.dtype == torch.uint8
@@ -144,7 +143,7 @@ def test_bytes_are_scaled_to_one_and_kept_as_bytes():
 def test_a_scale_and_a_mean_that_are_given_are_used():
     pixels = torch.tensor([[0, 1, 2, 3], [4, 5, 6, 7]], dtype=torch.uint8)
     mean = torch.tensor([1.0, 0.0, 0.0, 2.0])
-    by_bytes, by_floats = small(scale=0.5, mean=mean), small()
+    by_bytes, by_floats = small(scale=0.5, mean=mean), small(standardise=False)
     by_bytes.observe(pixels, [0, 1])
     by_floats.observe(pixels * 0.5 - mean, [0, 1])
     assert torch.equal(by_bytes.scores(pixels), by_floats.scores(pixels * 0.5 - mean))
@@ -200,15 +199,13 @@ BAD_INPUTS: dict[str, tuple[Any, Any, str]] = {
     "rows of different lengths": ([[1.0], [1.0, 2.0]], [0, 1], r"x cannot be read as numbers"),
     "None": (None, Y, r"x cannot be read as numbers"),
     "a dict": ({"x": 1}, Y, r"x cannot be read as numbers"),
-    "a negative label": (X, [0, -2, 1, -1], r"label -2 is negative: number the classes from 0"),
     "a label that is not whole": (X, [0, 1.5, 1, 0], r"y is not whole in rows 1: give whole numbers"),
     "a label that is NaN": (X, [0, np.nan, 1, 0], r"y is not whole in rows 1: give whole numbers"),
     "a label that is infinite": (X, [0, 1, np.inf, 0], r"y is not whole in rows 2: give whole numbers"),
-    "a huge label": (X, [0, 10**9, 1, 0], r"label 1000000000 would make a head of 1000000001 rows: number the classes"),
-    "a label just too large": (X, [MAX_CLASSES, 0, 1, 1], r"label 100000 would make a head of 100001 rows"),
-    "a label beyond all numbers": (X, [10**30, 0, 1, 1], r"y cannot be read as numbers"),
-    "labels that are yes and no": (X, [True, False, True, True], r"y has dtype bool: give whole numbers"),
-    "labels that are text": (X, ["cat", "dog", "cat", "dog"], r"y cannot be read as numbers"),
+    "an array of yes and no": (X, np.array([True, False, True, True]), r"y has dtype bool: give whole numbers"),
+    "a text for labels": (X, "cats", r"y is the text 'cats': give one label a sample"),
+    "too few texts": (X, ["cat", "dog"], r"y has shape \(2,\) for 4 samples"),
+    "labels that are dicts": (X, [{"a": 1}] * 4, r"a label is a dict, which cannot be saved"),
     "no labels": (X, None, r"y cannot be read as numbers"),
     "too few labels": (X, [0, 1, 0], r"y has shape \(3,\) for 4 samples: give \(4,\), one number a sample"),
     "too many labels": (X, [0] * 5, r"y has shape \(5,\) for 4 samples"),
@@ -432,9 +429,9 @@ def test_an_announced_class_competes_before_it_comes():
 
 @pytest.mark.parametrize(
     ("classes", "task", "message"),
-    [([-1], 0, "label -1 is negative"), ([0], None, "got no task"), ([], 0, "empty"), ([0], -1, "number the tasks")],
+    [([{}], 0, "a label is a dict"), ([0], None, "got no task"), ([], 0, "empty"), ([0], -1, "number the tasks")],
 )
-def test_announcing_what_cannot_be_is_refused_and_changes_nothing(classes: list[int], task: Any, message: str):
+def test_announcing_what_cannot_be_is_refused_and_changes_nothing(classes: list[Any], task: Any, message: str):
     learner = taught(small(setting="class"))
     with unchanged(learner), pytest.raises(ValueError, match=message):
         learner.announce(classes, task)
@@ -787,7 +784,7 @@ def test_code_that_one_trusts_is_imported(tmp_path: Path):
     assert load_learner(tmp_path / "learner", trust_code=True).method.pages == ["0 0 0 0"]
 
 
-@pytest.mark.parametrize("key", list(small().state_dict()))
+@pytest.mark.parametrize("key", [key for key in small().state_dict() if key != "practice"])  # which older files lack
 def test_a_file_without_one_of_its_parts_is_refused(tmp_path: Path, key: str):
     state = saved_state()
     del state[key]

@@ -15,6 +15,7 @@ from holdfast import Learner, learner, predictor
 from holdfast.methods._base import Method
 from holdfast.methods.er import ER
 from holdfast.parts import names
+from holdfast.practice import PracticeOptions
 from holdfast.settings import LearnerSettings
 from tests.support.same import assert_same
 from tests.support.toy import toy_batches
@@ -144,7 +145,7 @@ def test_the_keywords_of_a_learner_are_the_settings_with_their_defaults():
 
 def test_a_learner_of_stated_settings_is_the_one_of_keywords():
     one = taught("drr")
-    again = Learner.from_settings(one.settings)
+    again = Learner.from_settings(one.settings, practice=PracticeOptions())
     for x, y, task in BATCHES["class"][:12]:
         again.observe(x[:4], y[:4], task)
     assert_same(again.state_dict(), one.state_dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -14,8 +15,10 @@ from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.calls import CallJournal
 from holdfast.core.checkpoint import CopiedState, checksum_of, write_copy
 from holdfast.core.classes import Setting, learns_by_task
-from holdfast.core.inputs import Array, checked_classes, checked_inputs, checked_tasks
+from holdfast.core.detectors import DetectorName
+from holdfast.core.inputs import Array, checked_classes, checked_inputs, checked_tasks, whole_numbers
 from holdfast.core.journaled import Journaled, journaled
+from holdfast.core.labels import Numbered
 from holdfast.core.model import HeadKind
 from holdfast.core.optimizers import OptimizerName
 from holdfast.core.state import State, Stateful
@@ -23,11 +26,14 @@ from holdfast.core.transactions import Transactional
 from holdfast.ledger import memory_report
 from holdfast.memory.storage import Memory, parse_bytes
 from holdfast.methods._base import Method, ReplayMethod
+from holdfast.practice import WAITING, Answers, Drift, Practice, PracticeOptions, remembered_inputs
 from holdfast.predictor import MOST_EXAMPLES, Predictor, Snapshot
 from holdfast.saved import restored_method, stored_settings
 from holdfast.settings import LearnerSettings, resolved_settings
 
 Named = str | dict[str, Any]  # a part by its name, or {"name": …, option: …}
+Labelled = Array  # labels may be of any kind
+_NUMBERS = Answers()  # of a learner whose labels are whole numbers, and which learns no temperature
 
 NOTHING_ASKED: tuple[Any, ...] = (
     None,
@@ -62,6 +68,13 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         seed: of all random numbers.
         journal: a folder. Whatever is learned is on disk there before it is learned, and is learned again from there
             after a crash. See `load_learner` for a learner that was saved.
+        standardise: bring each column of inputs to a running mean of 0 and a standard deviation of 1. None does so for
+            vectors of floats, unless scale, mean, a backbone of one's own or a method that takes them as they are
+            (such as `hedge`, `slda`, `ncm`) says otherwise.
+        unknown: the share of samples of known classes that `decision` may call unknown, such as 0.05.
+        waiting: inputs that can wait for their labels, see `predict` and `label`.
+        boundaries: `adwin`, `ddm` or `page_hinkley` find the ends of tasks in the setting `free`; see `on_drift`.
+        recover: go back to the last good weights, at half the learning rate, where learning runs away.
         options: any option of the method (replay_size, …).
 
     Example:
@@ -91,6 +104,11 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         lr: float = 0.1,
         momentum: float = 0.0,
         seed: int = 0,
+        standardise: bool | None = None,
+        unknown: float | None = None,
+        waiting: int = WAITING,
+        boundaries: DetectorName | None = None,
+        recover: bool = True,
         journal: str | Path | CallJournal | None = None,
         **options: Any,
     ) -> None:
@@ -111,9 +129,14 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         own = backbone if isinstance(backbone, nn.Module) else None
         if not isinstance(backbone, nn.Module):
             fields["backbone"] = backbone or "mlp"
+        if boundaries is not None and setting != "free":
+            raise ValueError(
+                f"boundaries are found in the setting 'free' only, and '{setting}' states them: leave it out"
+            )
         # True: the first batch decides about the method and the backbone.
         self.is_open = (method, backbone, head, selection, optimizer, lr, momentum, options) == NOTHING_ASKED
-        self._set_up(asked_settings(method or "er", fields, options), own, input_shape, scale, mean, device)
+        around = Practice(PracticeOptions(standardise, unknown, waiting, boundaries, recover))
+        self._set_up(asked_settings(method or "er", fields, options), own, input_shape, scale, mean, device, around)
         if journal is not None:
             self.journal_into(journal)
 
@@ -127,10 +150,13 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         scale: float | None = None,
         mean: Tensor | float = 0.0,
         device: str | torch.device = "cpu",
+        practice: PracticeOptions | None = None,
     ) -> Self:
         """Return a learner of settings that are stated as one value.
 
         Args:
+            practice: what a learner has around its method. None for an experiment: inputs stay as they are, nothing is
+                watched, and labels are whole numbers.
             backbone: a module of one's own, which stands in for the backbone that is named.
 
         Example:
@@ -139,7 +165,8 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         """
         learner = cls.__new__(cls)
         learner.is_open = False
-        learner._set_up(resolved_settings(settings), backbone, input_shape, scale, mean, device)
+        around = None if practice is None else Practice(practice)
+        learner._set_up(resolved_settings(settings), backbone, input_shape, scale, mean, device, around)
         return learner
 
     def _set_up(
@@ -150,8 +177,10 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         scale: float | None,
         mean: Tensor | float,
         device: str | torch.device,
+        practice: Practice | None,
     ) -> None:
         Transactional.__init__(self)
+        self.practice = practice
         self.settings = settings
         self.device = usable_device(device)
         self.scale = scale
@@ -179,13 +208,19 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         """Return what is remembered; None for a method without a memory."""
         return self.method.memory if isinstance(self.method, ReplayMethod) else None
 
+    @property
+    def answers(self) -> Answers:
+        """Return what turns scores into labels and probabilities."""
+        return _NUMBERS if self.practice is None else self.practice.answers
+
     @journaled
-    def observe(self, x: Array, y: Array, task: int | Array | None = None) -> float:
+    def observe(self, x: Array, y: Labelled, task: int | Array | None = None) -> float:
         """Learn n samples once; return their loss.
 
         Args:
             x: (n, …) inputs: tensor, array or list; bytes or floats.
-            y: (n,) classes, whole numbers from 0.
+            y: (n,) labels: whole numbers from 0 are the classes themselves; texts, other numbers, tuples and None are
+                numbered as they come. See `classes_`.
             task: of all samples, or (n,); in every setting but `free`.
 
         A batch is learned whole or not at all: whatever is raised, KeyboardInterrupt included, leaves every bit as it
@@ -194,25 +229,98 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         """
         return self.change(lambda: self._observe(*self._checked_batch(x, y, task)))
 
-    def _observe(self, batch: Batch, n_classes: int) -> float:
+    def _observe(self, batch: Batch, n_classes: int, numbered: Numbered | None) -> float:
         if self.input_dtype is None:
             self._begin(batch)
-        method = self.method
+        method, practice = self.method, self.practice
         if learns_by_task(self.settings.setting):
             self._turn_to(batch.task.tolist())
         batch = batch if self.device.type == "cpu" else batch.to(self.device)
+        looked = None if practice is None else practice.look(method, batch, self.n_observed)
         seen = method.model.seen
         if n_classes > seen.n_classes:
             method.grow(n_classes)
             self._check_budget(method)
+            if practice is not None:
+                practice.grown()
         seen.add(batch.y, batch.task)
-        loss = method.observe(batch)
-        method.check_finite()
+        method.model.take_scale(batch.x)
+        if practice is None:
+            loss = method.observe(batch)
+            method.check_finite()
+        else:
+            loss = practice.learn(method, batch)
         method.settle()
         self.n_observed += 1
+        if practice is not None:
+            practice.settle(method, batch, loss, looked, self.n_observed)
+            if numbered is not None:
+                practice.answers.labels.take(numbered)
         for watcher in self._watchers:
             watcher(self)
         return loss
+
+    def predict(
+        self,
+        x: Array,
+        task: int | Array | None = None,
+        *,
+        top: int | None = None,
+        ids: Sequence[Any] | None = None,
+    ) -> Any:
+        """(n,) Return the label of each sample: a tensor of whole numbers, or a list where labels are others.
+
+        Args:
+            x: (n, …) inputs: tensor, array or list; bytes or floats.
+            task: of all samples, or (n,); in the setting `task`, and there only.
+            top: give so many labels a sample (n, top), the likeliest first; fewer where fewer compete.
+            ids: of the samples, under which their inputs wait for their labels; see `label`.
+
+        Example:
+            >>> learner = Learner("ncm", backbone="identity")
+            >>> loss = learner.observe([[0.0, 1.0], [1.0, 0.0]], ["up", "right"])
+            >>> learner.predict([[0.1, 0.9], [0.8, 0.3]], ids=["mail 7", "mail 8"])
+            ['up', 'right']
+            >>> loss = learner.label(["mail 8"], ["up"])
+            >>> learner.n_observed
+            2
+        """
+        said = super().predict(x, task, top=top)
+        if ids is not None:
+            self.wait(ids, x)
+        return said
+
+    @journaled
+    def wait(self, ids: Sequence[Any], x: Array) -> None:
+        """Keep inputs under `ids` until `label` learns them; `predict` with ids does so too."""
+        with self._held:
+            inputs = checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype)
+            self._around("ids").waiting.put(ids, inputs)
+
+    @journaled
+    def label(self, ids: Sequence[Any], y: Labelled, task: int | Array | None = None) -> float:
+        """Learn inputs that were predicted with `ids`, now that their labels are known; return their loss.
+
+        Labels may come in any order, and late. The oldest inputs expire where more wait than `waiting` says; see
+        `practice.waiting.n_expired`. ValueError changes nothing: the inputs go on waiting.
+        """
+        with self._held:
+            waiting = self._around("label").waiting
+            loss = self.observe(waiting.look(ids), y, task)
+            waiting.take(ids)
+            return loss
+
+    def on_drift(self, callback: Callable[[Drift], None]) -> None:
+        """Call `callback` at each boundary that is found; callbacks are not saved.
+
+        Example:
+            >>> found = []
+            >>> Learner("er", boundaries="adwin").on_drift(found.append)
+        """
+        practice = self._around("on_drift")
+        if practice.boundaries is None:
+            raise ValueError("no boundaries are looked for: build the learner with boundaries='adwin'")
+        practice.callbacks.append(callback)
 
     @journaled
     def end_task(self) -> None:
@@ -227,17 +335,21 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
             self.running_task = None
 
     @journaled
-    def announce(self, classes: Sequence[int], task: int | None = None) -> None:
+    def announce(self, classes: Sequence[Any], task: int | None = None) -> None:
         """Say which classes a task has before its samples come, where that is known."""
-        y, n_classes = checked_classes(list(classes), len(classes), room=self.settings.n_classes)
+        y, n_classes, numbered = self._classes_of(list(classes), len(classes))
         tasks = checked_tasks(task, len(classes), self.settings.setting, learning=True)
-        self.change(lambda: self._announce(y.tolist(), n_classes, int(tasks[0])))
+        self.change(lambda: self._announce(y.tolist(), n_classes, int(tasks[0]), numbered))
 
-    def _announce(self, classes: list[int], n_classes: int, task: int) -> None:
+    def _announce(self, classes: list[int], n_classes: int, task: int, numbered: Numbered | None) -> None:
         method = self.method
         if n_classes > method.model.head.n_classes:
             method.grow(n_classes)
+            if self.practice is not None:
+                self.practice.grown()
         method.model.seen.announce(classes, task)
+        if numbered is not None:
+            self.answers.labels.take(numbered)
 
     def merge(self, other: Learner) -> None:
         """Add what another learner of the same settings has learned, for a method whose state is a sum.
@@ -275,7 +387,7 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         self.n_observed += other.n_observed
 
     @journaled
-    def forget(self, x: Array, y: Array) -> None:
+    def forget(self, x: Array, y: Labelled) -> None:
         """Take samples back that were learned, for a method whose state is a sum: as if they had never come.
 
         A class of which no sample is left is no longer known. ValueError if the samples cannot have been learned; then
@@ -294,7 +406,7 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
 
     def _forget(self, x: Array, y: Array) -> None:
         inputs = checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype)
-        classes, n_classes = checked_classes(y, len(inputs), room=self.settings.n_classes)
+        classes, n_classes, _ = self._classes_of(y, len(inputs))
         method = self.method
         if n_classes > method.model.seen.n_classes:
             raise ValueError(f"label {n_classes - 1} was never learned: forget only what was")
@@ -328,6 +440,8 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
                 input_dtype=self.input_dtype,
                 device=self.device,
                 n_observed=self.n_observed,
+                answers=copy.deepcopy(self.answers),
+                remembered=None if self.answers.novelty is None else self._remembered().clone(),
             )
 
     def export(
@@ -421,6 +535,7 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
                 "input_dtype": None if self.input_dtype is None else str(self.input_dtype).removeprefix("torch."),
                 "n_observed": self.n_observed,
                 "running_task": self.running_task,
+                "practice": None if self.practice is None else self.practice.state_dict(),
                 "method": None if self._method is None else self._method.state_dict(),
             }
 
@@ -433,6 +548,8 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
             if stored_settings(state["settings"]) != self.settings:
                 raise ValueError("the saved state is of a learner with other settings: use load_learner")
             method = restored_method(self.settings, state, self._backbone, self.device)
+            around = state.get("practice")  # files from before it was there have none
+            self.practice = None if around is None else Practice.of(around)
             self.scale, self.mean, self.input_shape = state["scale"], state["mean"], state["input_shape"]
             self.input_dtype = None if state["input_dtype"] is None else getattr(torch, state["input_dtype"])
             self.n_observed, self.running_task = state["n_observed"], state["running_task"]
@@ -440,10 +557,34 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
             raise ValueError(f"this is not the state of a learner: {error!r}") from error
         self._method, self.is_open = method, state.get("is_open") is True
 
-    def _checked_batch(self, x: Array, y: Array, task: int | Array | None) -> tuple[Batch, int]:
+    def _checked_batch(self, x: Array, y: Labelled, task: int | Array | None) -> tuple[Batch, int, Numbered | None]:
+        """Return a batch, the classes that there have to be for it, and its labels where these are no classes."""
         inputs = checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype)
-        classes, n_classes = checked_classes(y, len(inputs), room=self.settings.n_classes)
-        return Batch(inputs, classes, checked_tasks(task, len(inputs), self.settings.setting, learning=True)), n_classes
+        classes, n_classes, numbered = self._classes_of(y, len(inputs))
+        batch = Batch(inputs, classes, checked_tasks(task, len(inputs), self.settings.setting, learning=True))
+        return batch, n_classes, numbered
+
+    def _classes_of(self, y: Labelled, n: int) -> tuple[Tensor, int, Numbered | None]:
+        room = self.settings.n_classes
+        labels = self.answers.labels
+        if self.practice is None or labels.are_classes(y, room=room):
+            return *checked_classes(y, n, room=room), None
+        numbered = labels.preview(y, n_classes=0 if self._method is None else self._known_classes(), room=room)
+        whole_numbers(numbered.y, "y", n)  # as many as there are samples
+        return numbered.y, numbered.n_classes, numbered
+
+    def _known_classes(self) -> int:
+        """Return the number of classes up to the highest that was seen."""
+        seen = self.method.model.seen.classes()
+        return int(seen[-1]) + 1 if len(seen) else 0
+
+    def _around(self, what: str) -> Practice:
+        if self.practice is None:
+            raise ValueError(f"a learner of an experiment has nothing around its method, so no {what}: build a Learner")
+        return self.practice
+
+    def _remembered(self) -> Tensor:
+        return remembered_inputs(self.method)
 
     def _begin(self, batch: Batch) -> None:
         """Take from the first batch what was left open."""
@@ -477,4 +618,8 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
             fields = {name: getattr(self.settings, name) for name in others} | {"backbone": parts["backbone"]}
             self.settings, self.is_open = asked_settings(parts["method"], fields, {}), False
         model = build_model(self.settings, input_shape, scale=self.scale, mean=self.mean, backbone=self._backbone)
-        return build_method(self.settings, model.to(self.device))
+        method = build_method(self.settings, model.to(self.device))
+        if self.practice is not None:
+            own = self.scale is not None or model.has_mean or self._backbone is not None
+            self.practice.begin(method, input_shape, as_they_come=own)
+        return method

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from holdfast.core.inputs import Array, checked_inputs, checked_tasks
+from holdfast.core.labels import Label
 from holdfast.export.files import export_method
 from holdfast.methods._base import Diverged, Method
+from holdfast.practice import Answers, Decision
 from holdfast.settings import LearnerSettings
 
 LEAST_EXAMPLES, MOST_EXAMPLES = 8, 64  # inputs that an exported file is compared on
@@ -32,6 +34,15 @@ class Predictor:
 
     @property
     @abstractmethod
+    def answers(self) -> Answers:
+        """Return what turns scores into labels and probabilities."""
+
+    @abstractmethod
+    def _remembered(self) -> Tensor:
+        """(m, …) Return samples that are remembered; ValueError for a method that remembers none."""
+
+    @property
+    @abstractmethod
     def method(self) -> Method:
         """Return the method that scores; RuntimeError before anything was learned."""
 
@@ -44,21 +55,70 @@ class Predictor:
         """Return a context manager: inside, no other thread changes what predictions are made with."""
         return nullcontext()
 
-    def predict(self, x: Array, task: int | Array | None = None) -> Tensor:
-        """(n,) Return the class of each sample.
+    @property
+    def classes_(self) -> list[Label]:
+        """The label of each column of `scores` and `predict_proba`."""
+        n_classes = self.method.model.head.n_classes
+        labels = self.answers.labels
+        return labels.known[:n_classes] if labels.named else list(range(n_classes))
+
+    def predict(self, x: Array, task: int | Array | None = None, *, top: int | None = None) -> Any:
+        """(n,) Return the label of each sample: a tensor of whole numbers, or a list where labels are others.
 
         Args:
             x: (n, …) inputs: tensor, array or list; bytes or floats.
             task: of all samples, or (n,); in the setting `task`, and there only.
+            top: give so many labels a sample (n, top), the likeliest first; fewer where fewer compete.
 
         Example:
             >>> from holdfast import Learner
             >>> learner = Learner("ncm", backbone="identity")
-            >>> loss = learner.observe([[0.0, 1.0], [1.0, 0.0]], [0, 1])
-            >>> learner.predict([[0.1, 0.9]])
-            tensor([0])
+            >>> loss = learner.observe([[0.0, 1.0], [1.0, 0.0]], ["up", "right"])
+            >>> learner.predict([[0.1, 0.9]]), learner.predict([[0.1, 0.9]], top=2)
+            (['up'], [['up', 'right']])
         """
-        return self.scores(x, task).argmax(dim=1)
+        scores = self.scores(x, task)
+        if top is None:
+            return self._labelled(scores.argmax(dim=1))
+        if isinstance(top, bool) or not isinstance(top, int) or top < 1:
+            raise ValueError(f"top is {top!r}: give the number of labels a sample, 1 or more")
+        return self._labelled(scores.topk(min(top, int(torch.isfinite(scores).sum(dim=1).min())), dim=1).indices)
+
+    def predict_proba(self, x: Array, task: int | Array | None = None) -> Tensor:
+        """(n, n_classes) Return a probability for each of `classes_`; 0 where a class does not compete.
+
+        A temperature is learned from samples before they are learned, so that of the answers that are given 80 %, about
+        80 % are right. See `Temperature`.
+        """
+        return self.answers.temperature.probabilities(self.scores(x, task))
+
+    def decision(self, x: Array, task: int | Array | None = None) -> list[Decision]:
+        """Return for each sample the likeliest label, its probability, and whether the sample is unknown.
+
+        Build the learner with unknown=0.05 to call as many samples of known classes unknown. See `Novelty`.
+        """
+        novelty = self.answers.novelty
+        if novelty is None:
+            raise ValueError(
+                "nothing can be called unknown: build the learner with unknown=0.05, a rate of false alarms"
+            )
+        with self._turn(), self._lock:
+            p = self.predict_proba(x, task)
+            unknown = novelty.is_unknown(self.features(x), self.method.embed(self._remembered())).tolist()
+            best, classes = p.max(dim=1)
+            labels = self.answers.labels.of_classes(classes.tolist())
+            return [Decision(*each) for each in zip(labels, best.tolist(), unknown, strict=True)]
+
+    def _labelled(self, classes: Tensor) -> Any:
+        """Return classes (n, …) as labels."""
+        labels = self.answers.labels
+        if not labels.named:
+            return classes
+        if classes.ndim > 1:
+            rows = [labels.of_classes(row) for row in classes.tolist()]
+            return torch.tensor(rows) if labels.are_numbers else rows
+        found = labels.of_classes(classes.tolist())
+        return torch.tensor(found) if labels.are_numbers else found
 
     def scores(self, x: Array, task: int | Array | None = None) -> Tensor:
         """(n, n_classes) Return one number a class, minus infinity where a class does not compete."""
@@ -117,7 +177,10 @@ class Snapshot(Predictor):
         input_dtype: torch.dtype | None,
         device: torch.device,
         n_observed: int,
+        answers: Answers,
+        remembered: Tensor | None,
     ) -> None:
+        self._answers, self._samples = answers, remembered
         self._method = method
         self.settings = settings
         self.input_shape, self.input_dtype = input_shape, input_dtype
@@ -158,6 +221,14 @@ class Snapshot(Predictor):
             "input_dtype": str(self.input_dtype).removeprefix("torch."),
             "n_observed": self.n_observed,
         }
+
+    @property
+    def answers(self) -> Answers:
+        return self._answers
+
+    def _remembered(self) -> Tensor:
+        assert self._samples is not None  # where something can be unknown
+        return self._samples
 
 
 def _random_inputs(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -110,6 +110,11 @@ def check_saved(settings: LearnerSettings, state: State, own_backbone: nn.Module
         return
     if (memory := saved.method.get("memory")) is not None:
         _check_memory(settings, memory, shape, saved.input_dtype)
+    scaling = saved.method["model"]["_extra_state"].get("scaling")
+    if scaling is not None and tuple(scaling["mean"].shape) != shape:
+        raise ValueError(
+            f"a standardisation of {tuple(scaling['mean'].shape)} numbers is none of inputs of shape {shape}"
+        )
     rows, n_features = saved.method["model"]["head.weight"].shape
     if rows < 1 or n_features < 1:
         raise ValueError(f"head.weight has shape {(rows, n_features)}: a row without features")

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.core.detectors import DetectorName, make_detector
+from holdfast.core.detectors import Adwin, Detector, DetectorName, PageHinkley, make_detector
 from holdfast.core.state import Count, State, Stateful
 
 LOOKS_BACK = 100  # batches over which the usual features are averaged
 LATELY, USUALLY = 20, 500  # batches that the two running means of the loss are over
+OF_LOSS, OF_FEATURES = 3.0, 6.0  # thresholds of Page-Hinkley
 REST = 50  # batches after a boundary in which none is found: learning begins anew there, and its loss moves
+
+
+class BatchAdwin(Adwin):
+    """ADWIN that checks more often: a value stands for a batch, and 32 batches are long."""
+
+    EVERY = 4
+
+
+def batch_detector(name: DetectorName, threshold: float) -> Detector:
+    """Return the detector `name` for values of whole batches, which are less noisy than those of samples.
+
+    Args:
+        threshold: λ of Page-Hinkley, in batches.
+    """
+    if name == "adwin":
+        return BatchAdwin()
+    return PageHinkley(delta=0.05, threshold=threshold) if name == "page_hinkley" else make_detector(name)
 
 
 class Boundaries(Stateful):
@@ -33,8 +51,10 @@ class Boundaries(Stateful):
         >>> features = torch.randn(1200, 10, 2, generator=torch.Generator().manual_seed(0))
         >>> found = [(i, boundaries.update(0.1 + (i >= 600), features[i])) for i in range(1200)]
         >>> [(i, signal) for i, signal in found if signal]
-        [(639, 'loss')]
+        [(615, 'loss')]
     """
+
+    replaced: ClassVar[frozenset[str]] = frozenset({"usual", "found"})
 
     since: Count
     n_batches: Count
@@ -44,7 +64,7 @@ class Boundaries(Stateful):
 
     def __init__(self, detector: DetectorName) -> None:
         self.detector: DetectorName = detector
-        self.loss, self.features = make_detector(detector), make_detector(detector)
+        self.loss, self.features = batch_detector(detector, OF_LOSS), batch_detector(detector, OF_FEATURES)
         self.lately = self.usually = 0.0  # running means of the loss, by which a rise is told from a fall
         self.since = 0  # the last boundary, in batches
         self.n_batches = 0
@@ -68,7 +88,7 @@ class Boundaries(Stateful):
         self.found = [*self.found, [self.n_batches, signal]][-100:]
         self.since, self.lately, self.usually = 0, 0.0, 0.0
         self.usual, self.spread = None, 0.0
-        self.loss, self.features = make_detector(self.detector), make_detector(self.detector)
+        self.loss, self.features = batch_detector(self.detector, OF_LOSS), batch_detector(self.detector, OF_FEATURES)
         return signal
 
     def _features_moved(self, features: Tensor) -> bool:

@@ -35,7 +35,7 @@ class Temperature(Stateful):
         [0.75, 0.25]
     """
 
-    FADING = 0.999  # ρ, of each sample
+    FADING = 0.995  # ρ, of each sample
     FIRST = 10.0  # samples that the first guess, T = 1, counts for
 
     inverse: Annotated[float, Field(ge=1 / HOTTEST, le=1 / COLDEST)]

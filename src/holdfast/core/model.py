@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from holdfast.core.batch import Batch
 from holdfast.core.classes import SeenClasses, Setting
+from holdfast.core.standardise import Standardise
 from holdfast.core.state import check_module, restore_generator
 
 HeadKind = Literal["linear", "cosine"]
@@ -83,6 +84,7 @@ class Model(nn.Module):
         seed: for the rows of the head.
 
     Attributes:
+        scaling: running standardisation of inputs that are vectors of floats; None leaves them as they are.
         learns_single_samples: True if the method learns one sample at a time. Batch normalisation then normalises
             each sample by its own statistics when predicting, as it does when learning.
 
@@ -120,6 +122,7 @@ class Model(nn.Module):
             backbone.eval()
         self.head = Head(n_features, n_classes, kind=head, cosine_scale=cosine_scale, seed=seed)
         self.seen = SeenClasses(setting, n_classes)
+        self.scaling: Standardise | None = None
         self.scale = scale
         self.has_mean = isinstance(mean, Tensor) or mean != 0
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32))
@@ -143,12 +146,19 @@ class Model(nn.Module):
     def prepare(self, x: Tensor) -> Tensor:
         """Raw inputs as the backbone wants them."""
         scale = self.scale
+        if self.scaling is not None and x.is_floating_point():
+            x = self.scaling(x)
         if scale is None:
             scale = 1 / 255 if x.dtype == torch.uint8 else 1.0
         x = x.to(self.mean.dtype)  # that of the model
         if scale != 1:
             x = x * scale
         return x - self.mean if self.has_mean else x
+
+    def take_scale(self, x: Tensor) -> None:
+        """Take inputs (n, …) into the running standardisation, if there is one."""
+        if self.scaling is not None and x.is_floating_point():
+            self.scaling.update(x)
 
     def features(self, x: Tensor) -> Tensor:
         """Return (n, n_features), the features of inputs, with gradient unless the backbone is frozen."""
@@ -195,6 +205,7 @@ class Model(nn.Module):
         same = weights.keys() == others.keys() and all(
             torch.equal(weights[name], others[name].to(weights[name].device)) for name in weights
         )
+        same = same and self.scaling is None and other.scaling is None  # no two streams have the same running one
         return same and torch.equal(self.mean, other.mean.to(self.mean.device))
 
     def copy_for_predicting(self) -> Model:
@@ -208,11 +219,13 @@ class Model(nn.Module):
         return twin
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"seen": self.seen.state_dict(), "rng": self.head.rng.get_state()}
+        scaling = {} if self.scaling is None else {"scaling": self.scaling.state_dict()}
+        return {"seen": self.seen.state_dict(), "rng": self.head.rng.get_state()} | scaling
 
     def set_extra_state(self, state: Any) -> None:
         self.seen.load_state_dict(state["seen"])
         restore_generator(self.head.rng, state["rng"])
+        self.scaling = None if "scaling" not in state else Standardise.of(state["scaling"])
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         check_module(self, state_dict, "the saved model")

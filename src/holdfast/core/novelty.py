@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -38,6 +38,8 @@ class Novelty(Stateful):
         >>> novelty.is_unknown(torch.tensor([[0.9, 0.1], [30.0, 30.0]]), torch.eye(2)).tolist()
         [False, True]
     """
+
+    replaced: ClassVar[frozenset[str]] = frozenset({"distances"})
 
     false_alarms: Annotated[float, Field(gt=0, lt=1)]
     distances: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -12,7 +12,8 @@ from holdfast.core.state import Count, State, Stateful, _copied
 EVERY = 50  # batches between two looks at whether the weights are good
 FIRST = 10  # batches whose loss says what is usual
 FACTOR = 20.0  # times the usual loss, of the mean of a few: runaway
-LARGEST = 100.0  # loss that can be usual
+MOST = 40  # recoveries in a row: beyond, other weights do not help
+LARGEST = 1e6  # loss that can be usual
 RECENT = 5  # batches that this mean is over, about
 
 
@@ -32,7 +33,10 @@ class Recovery(Stateful):
         [False, False, False, True, True]
     """
 
+    replaced: ClassVar[frozenset[str]] = frozenset({"good"})
+
     n_recovered: Count
+    in_a_row: Count
     n_batches: Count
     usual: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     smallest: Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -40,6 +44,7 @@ class Recovery(Stateful):
 
     def __init__(self) -> None:
         self.n_recovered = 0
+        self.in_a_row = 0  # since good weights were kept
         self.n_batches = 0
         self.usual = 1.0
         self.smallest = 0.0  # loss of the first batches
@@ -61,13 +66,15 @@ class Recovery(Stateful):
             self.smallest = min(self.smallest, loss) if self.n_batches > 1 else loss
             self.usual = min(max(self.smallest, 1.0), LARGEST)
         self.level += (loss - self.level) / min(self.n_batches, RECENT)
-        return self.level > FACTOR * self.usual
+        return self.level > FACTOR * self.usual and self.in_a_row < MOST
 
     def keep(self, state: State) -> None:
         """Keep a copy of good weights."""
+        self.in_a_row = 0
         self.good = _copied(state)
 
     def recovered(self) -> None:
         """Note that learning goes on from the good weights."""
         self.n_recovered += 1
+        self.in_a_row += 1
         self.level = 0.0

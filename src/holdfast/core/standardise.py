@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +32,8 @@ class Standardise(Stateful):
         >>> standardise(torch.tensor([[3.0, 600.0]]))
         tensor([[1., 0.]])
     """
+
+    replaced: ClassVar[frozenset[str]] = frozenset({"mean", "squares"})
 
     count: float
     mean: Tensor
@@ -75,6 +78,16 @@ class Standardise(Stateful):
             (self.squares <= (ROUNDING * self.mean).square() * self.count).nonzero().flatten().tolist()
         )
         return constant
+
+    @classmethod
+    def of(cls, state: State) -> Standardise:
+        """Return the one that a state was saved of; ValueError if it is none."""
+        mean = state.get("mean") if isinstance(state, dict) else None
+        if not isinstance(mean, Tensor) or mean.ndim != 1:
+            raise ValueError("the saved standardisation has no row of means")
+        made = cls(len(mean))
+        made.load_state_dict(state)
+        return made
 
     def load_state_dict(self, state: State) -> None:
         """Restore; raise ValueError for numbers that no stream leads to."""

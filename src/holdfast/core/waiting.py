@@ -45,6 +45,9 @@ class Waiting(Stateful):
     def __contains__(self, key: object) -> bool:
         return key in self._inputs
 
+    def keep_for_undo(self, undo: object) -> None:
+        """Write nothing down: learning a batch changes no inputs that wait."""
+
     @property
     def nbytes(self) -> int:
         """Bytes of the inputs that wait."""

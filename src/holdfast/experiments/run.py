@@ -37,7 +37,7 @@ from holdfast.experiments.probing import Probes, lacking, wanted_probes
 from holdfast.experiments.results import Refused, Result, ResultStore
 from holdfast.experiments.versions import versions
 from holdfast.learner import Learner
-from holdfast.settings import Part
+from holdfast.settings import LearnerSettings, Part
 from holdfast.streams._base import Stream
 
 
@@ -76,12 +76,12 @@ class Run(Stateful):
     total_steps: Count
 
     def __init__(self, experiment: Experiment, stream: Stream, device: str, probes: Sequence[Part] = ()) -> None:
-        self.learner = Learner(
+        self.learner = Learner.from_settings(  # nothing around the method: results are those of the settings alone
+            LearnerSettings.model_validate(experiment.learner_settings(stream.n_classes)),
             input_shape=stream.input_shape,
             scale=stream.scale,
             mean=stream.mean,
             device=device,
-            **experiment.learner_settings(stream.n_classes),
         )
         self.digest = experiment.digest
         self.code: Fingerprint = {}  # that learns now

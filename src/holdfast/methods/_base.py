@@ -73,6 +73,7 @@ class Method(Stateful):
     by_batch: ClassVar[bool] = True  # learns and remembers the samples of a batch together, beside replayed ones
 
     writes_weights: ClassVar[bool] = False  # in place, outside of the optimiser's steps
+    standardises: ClassVar[bool] = True  # by default inputs that are vectors of floats reach it standardised
     reads: ClassVar[frozenset[str]] = frozenset()  # attributes, beside model and options, that `scores` reads
 
     model: Model

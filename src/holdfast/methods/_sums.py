@@ -48,6 +48,7 @@ class SumsMethod(Method):
 
     derived: ClassVar[frozenset[str]] = frozenset({"_solution"})
     replaced: ClassVar[frozenset[str]] = frozenset({"_solution", "_matrix", "_drawn"})
+    standardises: ClassVar[bool] = False  # sums of inputs in units that move would be sums of different things
     reads: ClassVar[frozenset[str]] = frozenset({"sums", "_solution"})
     learns_head: ClassVar[bool] = False
     one_loss: ClassVar[bool] = False

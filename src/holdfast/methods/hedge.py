@@ -52,6 +52,7 @@ class Hedge(ReplayMethod):
     learns_head: ClassVar[bool] = False
     one_loss: ClassVar[bool] = False
     by_batch: ClassVar[bool] = False
+    standardises: ClassVar[bool] = False  # it does so itself, with the features and their trends
     extras: ClassVar[frozenset[str]] = frozenset({"trend"})
     reads: ClassVar[frozenset[str]] = frozenset({"networks", "scaling", "levels", "losses"})
 

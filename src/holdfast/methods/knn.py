@@ -33,6 +33,7 @@ class KNN(ReplayMethod):
     one_loss: ClassVar[bool] = False
     by_batch: ClassVar[bool] = False
     extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
+    standardises: ClassVar[bool] = False  # it compares directions, which embeddings have as they are
     reads: ClassVar[frozenset[str]] = frozenset()
 
     replay_size: Annotated[int, Field(ge=0, le=MAX_REPLAY)] = 0

@@ -68,9 +68,9 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         seed: of all random numbers.
         journal: a folder. Whatever is learned is on disk there before it is learned, and is learned again from there
             after a crash. See `load_learner` for a learner that was saved.
-        standardise: bring each column of inputs to a running mean of 0 and a standard deviation of 1. None does so for
-            vectors of floats, unless scale, mean, a backbone of one's own or a method that takes them as they are
-            (such as `hedge`, `slda`, `ncm`) says otherwise.
+        standardise: bring each column of inputs to a running mean of 0 and a standard deviation of 1. By default
+            vectors of floats are. They stay as they are where scale, mean or a backbone of one's own is given. Methods
+            such as `hedge` and `slda` take them as they are too.
         unknown: the share of samples of known classes that `decision` may call unknown, such as 0.05.
         waiting: inputs that can wait for their labels, see `predict` and `label`.
         boundaries: `adwin`, `ddm` or `page_hinkley` find the ends of tasks in the setting `free`; see `on_drift`.
@@ -243,6 +243,7 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
             self._check_budget(method)
             if practice is not None:
                 practice.grown()
+        n_seen = len(seen.pairs)
         seen.add(batch.y, batch.task)
         method.model.take_scale(batch.x)
         if practice is None:
@@ -253,7 +254,8 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         method.settle()
         self.n_observed += 1
         if practice is not None:
-            practice.settle(method, batch, loss, looked, self.n_observed)
+            brings_classes = len(seen.pairs) > n_seen
+            practice.settle(method, batch, loss, looked, self.n_observed, brings_classes=brings_classes)
             if numbered is not None:
                 practice.answers.labels.take(numbered)
         for watcher in self._watchers:

@@ -33,7 +33,7 @@ KEPT_AS_THEY_ARE = frozenset({"memory", "selection", "retrieval"})  # what a rec
 
 @dataclass(frozen=True)
 class Decision:
-    """What a learner says of one sample.
+    """Answer of a learner for one sample.
 
     Attributes:
         label: the likeliest one.
@@ -179,14 +179,27 @@ class Practice(Stateful):
             self._say(self.recovery, "the loss was no number")
             return loss
 
-    def settle(self, method: Method, batch: Batch, loss: float, looked: Looked | None, n_observed: int) -> None:
-        """Take in a step that was made: did learning run away, and has the stream changed?"""
+    def settle(
+        self,
+        method: Method,
+        batch: Batch,
+        loss: float,
+        looked: Looked | None,
+        n_observed: int,
+        *,
+        brings_classes: bool,
+    ) -> None:
+        """Take in a step that was made: did learning run away, and has the stream changed?
+
+        Args:
+            brings_classes: the batch has classes that are new, whose loss is large by nature.
+        """
         self.watch.look(batch.x, self.column_names)
         if looked is not None:
             self.answers.temperature.update(looked.scores, looked.y)
             if self.answers.novelty is not None and looked.features is not None and looked.remembered is not None:
                 self.answers.novelty.update(looked.features, looked.remembered)
-        if (recovery := self.recovery) is not None:
+        if (recovery := self.recovery) is not None and not brings_classes:
             if recovery.ran_away(loss):
                 self._go_back(method, recovery)
                 self._say(recovery, f"the loss had grown to {loss:.3g}")

@@ -54,11 +54,18 @@ def test_channels_last_names_the_axis() -> None:
     assert "32 channels of 32x3" in message
 
 
-def test_near_duplicate_rows_are_counted() -> None:
-    x = normal(1, 4).repeat(10, 1) + 1e-6 * normal(10, 4)
-    assert near_duplicates(x) == 9
+def test_near_duplicate_rows_are_counted_among_the_first() -> None:
+    x = normal(20, 4).repeat(5, 1)
+    x = x + 1e-6 * normal(100, 4)
+    assert near_duplicates(x) == 80
     (message,) = messages(x, standardised=True)
-    assert "9 of 10 rows" in message
+    assert "80 of the first 100 rows" in message
+
+
+def test_rows_of_categories_repeat_without_a_warning() -> None:
+    x = torch.eye(5)[torch.arange(100) % 5]
+    assert near_duplicates(x) == 95
+    assert messages(x, standardised=True) == []
 
 
 @pytest.mark.parametrize("n", [1, 2])

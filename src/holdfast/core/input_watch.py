@@ -19,7 +19,9 @@ class InputWarning(UserWarning):
 MANY = 1000.0  # times: columns this different in scale are hard to learn from as they are
 LARGE = 100.0  # a spread or a mean beyond is hard to learn from
 LOOKED_AT = 100  # samples after which columns are judged
-DUPLICATES = 0.5  # the share of rows of a batch that are near to another
+DUPLICATES = 0.5  # the share of rows that are near to another
+VALUES = 10  # of a column that holds measurements: more. Rows of categories alone repeat by nature
+COMPARED = 4096  # numbers of a sample, at most, by which rows are compared
 CHANNELS = (1, 3, 4)
 
 
@@ -37,6 +39,7 @@ class InputWatch(Stateful):
         self.n_seen = 0
         self.warned = []
         self.columns: Standardise | None = None
+        self.rows: list[Tensor] = []
 
     def look(self, x: Tensor, names: Sequence[str] = ()) -> None:
         """Take in inputs (n, …), and warn.
@@ -53,10 +56,11 @@ class InputWatch(Stateful):
                 f"samples of shape {(height, width, channels)} are taken as {height} channels of {width}x{channels} "
                 "pixels: if axis 3 holds the channels, give x.transpose(0, 3, 1, 2), or x.permute(0, 3, 1, 2)",
             )
-        n_near = near_duplicates(x)
-        if len(x) >= 4 and n_near > DUPLICATES * len(x):
-            self._warn("rows", f"{n_near} of {len(x)} rows of a batch are near-duplicates of rows above them")
         self.n_seen += len(x)
+        self.rows = [*self.rows, x.flatten(1)[:LOOKED_AT, :COMPARED].float()]
+        if self.n_seen >= LOOKED_AT:
+            self._judge_rows(torch.cat(self.rows))
+            self.rows = []
         if x.ndim == 2 and x.is_floating_point():
             if self.columns is None:
                 self.columns = Standardise(x.shape[1])
@@ -65,6 +69,11 @@ class InputWatch(Stateful):
                 self._judge_columns(self.columns, names)
         if self.n_seen >= LOOKED_AT:
             self.columns = None
+
+    def _judge_rows(self, rows: Tensor) -> None:
+        n_near = near_duplicates(rows)
+        if n_near > DUPLICATES * len(rows) and any(len(column.unique()) > VALUES for column in rows.T):
+            self._warn("rows", f"{n_near} of the first {len(rows)} rows are near-duplicates of rows above them")
 
     def _judge_columns(self, columns: Standardise, names: Sequence[str]) -> None:
         constant = columns.constant_columns()
@@ -96,11 +105,12 @@ class InputWatch(Stateful):
         return {"n_seen": self.n_seen, "warned": list(self.warned)}
 
     def load_state_dict(self, state: State) -> None:
-        """Restore; columns are judged by the samples that come after."""
+        """Restore; columns and rows are judged by the samples that come after."""
         n_seen, warned = state.get("n_seen"), state.get("warned")
         if type(n_seen) is not int or n_seen < 0 or not isinstance(warned, list):
             raise ValueError("the saved watch of inputs has no count")
         self.n_seen, self.warned, self.columns = n_seen, [str(what) for what in warned], None
+        self.rows = []
 
 
 def channels_last(shape: tuple[int, ...]) -> bool:

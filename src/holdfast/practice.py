@@ -199,8 +199,8 @@ class Practice(Stateful):
             self.answers.temperature.update(looked.scores, looked.y)
             if self.answers.novelty is not None and looked.features is not None and looked.remembered is not None:
                 self.answers.novelty.update(looked.features, looked.remembered)
-        if (recovery := self.recovery) is not None and not brings_classes:
-            if recovery.ran_away(loss):
+        if (recovery := self.recovery) is not None:
+            if recovery.ran_away(loss, is_expected=brings_classes):
                 self._go_back(method, recovery)
                 self._say(recovery, f"the loss had grown to {loss:.3g}")
             elif recovery.is_due:
@@ -218,7 +218,7 @@ class Practice(Stateful):
             self.recovery.good = {}
 
     def state_dict(self) -> State:
-        """Everything but good weights, which are taken again from those that are saved beside this."""
+        """Return everything but good weights, which are taken again from those that are saved beside this."""
         state = super().state_dict()
         if self.recovery is not None:
             state["recovery"] = {**state["recovery"], "good": {}}

@@ -92,7 +92,7 @@ class ClassLabels(Labels):
         return self._are_numbers
 
     def of_classes(self, classes: Iterable[int]) -> list[Label]:
-        """The labels of numbers of classes, which are these numbers unless classes have names."""
+        """Return the labels of numbers of classes, which are these numbers unless classes have names."""
         return self.of(classes) if self.named else list(classes)
 
     def are_classes(self, y: Any, *, room: int | None) -> bool:

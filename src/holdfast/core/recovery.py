@@ -56,8 +56,12 @@ class Recovery(Stateful):
         """True if weights are to be kept now: learning is as usual, and the last ones were kept a while ago."""
         return self.n_batches % EVERY == 0 and self.level <= 2 * self.usual
 
-    def ran_away(self, loss: float) -> bool:
-        """Take in the loss of a batch; tell if it is one of learning that has run away."""
+    def ran_away(self, loss: float, *, is_expected: bool = False) -> bool:
+        """Take in the loss of a batch; tell if it is one of learning that has run away.
+
+        Args:
+            is_expected: the loss may be large for another reason, so its size says nothing.
+        """
         if not math.isfinite(loss):
             return True
         loss = min(max(loss, 0.0), 1e30)
@@ -65,6 +69,8 @@ class Recovery(Stateful):
         if self.n_batches <= FIRST:
             self.smallest = min(self.smallest, loss) if self.n_batches > 1 else loss
             self.usual = min(max(self.smallest, 1.0), LARGEST)
+        if is_expected:
+            return False
         self.level += (loss - self.level) / min(self.n_batches, RECENT)
         return self.level > FACTOR * self.usual and self.in_a_row < MOST
 

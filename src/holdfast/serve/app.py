@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
 
@@ -366,19 +367,26 @@ def predicted(hosted: Hosted, given: Question) -> dict[str, Any]:
         x = _inputs(hosted, given)
         scores = snapshot.scores(x, given.task)
         hosted.seconds_to_predict = (time.thread_time() - started) / len(x)
+        decisions = snapshot.decision(x, given.task) if given.decision else None
         if given.ids is not None:
             hosted.keep(given.ids, x)
     except Busy:
         raise
     except (ValueError, RuntimeError) as error:
         raise Unfit(str(error)) from error
-    classes: list[Any] = list(getattr(snapshot, "classes_", range(scores.shape[1])))
+    classes = snapshot.classes_
     labels = [classes[c] for c in scores.argmax(dim=1).tolist()]
     found: dict[str, Any] = {"labels": labels, "n_observed": snapshot.n_observed}
     if given.top is not None:
         found["top"] = ranked(scores, given.top, classes)
     if given.scores:
         found["scores"] = plain_scores(scores)
+    if given.proba:
+        found["proba"] = snapshot.answers.temperature.probabilities(scores).tolist()
+    if given.scores or given.proba:
+        found["classes"] = classes
+    if decisions is not None:
+        found["decisions"] = [asdict(decision) for decision in decisions]
     return found
 
 

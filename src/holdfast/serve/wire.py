@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, 
 from torch import Tensor
 
 from holdfast.core.classes import MAX_TASKS, Setting
+from holdfast.core.detectors import DetectorName
 from holdfast.core.model import HeadKind
 from holdfast.core.optimizers import OptimizerName
 
@@ -102,6 +103,10 @@ class Observation(Inputs):
 class Question(Inputs):
     ids: Ids | None = Field(default=None, description="Keep the samples under these ids until their labels come.")
     scores: bool = Field(default=False, description="Also give one number a class.")
+    proba: bool = Field(default=False, description="Also give one probability a class.")
+    decision: bool = Field(
+        default=False, description="Also say which samples are unknown; the model needs the setting `unknown`."
+    )
     top: Annotated[int, Field(strict=True, ge=1, le=1000), WHOLE] | None = Field(
         default=None, description="Also give so many best labels, with scores."
     )
@@ -126,8 +131,8 @@ class PartGiven(BaseModel):
 class Settings(_Given):
     """The settings of a new model; whatever is left out has its default."""
 
-    method: str | PartGiven = "er"
-    backbone: str | PartGiven = "mlp"
+    method: str | PartGiven | None = Field(default=None, description="None: the first batch decides.")
+    backbone: str | PartGiven | None = None
     selection: str | PartGiven | None = None
     retrieval: str | PartGiven | None = None
     setting: Setting = "free"
@@ -137,6 +142,10 @@ class Settings(_Given):
     optimizer: OptimizerName = "sgd"
     lr: float = Field(default=0.1, gt=0, le=1000)
     momentum: float = Field(default=0.0, ge=0, lt=1)
+    standardise: bool | None = Field(default=None, description="None: where it is a gain.")
+    unknown: float | None = Field(default=None, gt=0, lt=1, description="Share of known samples called unknown.")
+    boundaries: DetectorName | None = None
+    recover: bool = True
     seed: Annotated[int, Field(strict=True, ge=0, le=2**53), WHOLE] = 0
 
 
@@ -162,12 +171,21 @@ class Ranked(Answer):
     score: float
 
 
+class Decided(Answer):
+    label: Label
+    probability: float
+    is_unknown: bool
+
+
 class Predicted(Answer):
     labels: list[Label]
     top: list[list[Ranked]] | None = None
     scores: list[list[float | None]] | None = Field(
         default=None, description="One number a class; null where a class does not compete."
     )
+    proba: list[list[float]] | None = Field(default=None, description="One probability a class.")
+    classes: list[Label] | None = Field(default=None, description="The labels of the columns of scores and proba.")
+    decisions: list[Decided] | None = None
     n_observed: int = Field(description="Batches that the model had observed which predicted.")
 
 

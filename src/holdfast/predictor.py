@@ -220,6 +220,8 @@ class Snapshot(Predictor):
             "input_shape": self.input_shape,
             "input_dtype": str(self.input_dtype).removeprefix("torch."),
             "n_observed": self.n_observed,
+            "labels": self.classes_,
+            "temperature": self.answers.temperature.value,
         }
 
     @property

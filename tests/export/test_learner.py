@@ -6,6 +6,7 @@ import json
 import threading
 from pathlib import Path
 
+import onnxruntime
 import pytest
 import torch
 
@@ -46,11 +47,35 @@ def test_a_learner_and_its_snapshot_write_the_same_network(tmp_path: Path) -> No
 
 def test_the_metadata_say_what_goes_in_and_what_is_ones_own(tmp_path: Path) -> None:
     made = learner()
-    made.export(tmp_path / "m.pt2", about={"labels": ["cat", "dog"]})
+    made.export(tmp_path / "m.pt2", about={"names": ["cat", "dog"]})
     about = stored(tmp_path / "m.pt2")
     assert (about["input_shape"], about["input_dtype"], about["n_observed"]) == ([8], "float32", 8)
     assert about["settings"]["method"]["name"] == "er"
-    assert about["labels"] == ["cat", "dog"]
+    assert about["names"] == ["cat", "dog"]
+    assert about["labels"] == list(range(6))[: len(about["labels"])]
+    assert about["temperature"] == made.answers.temperature.value
+
+
+def test_labels_that_are_texts_stand_in_the_metadata_in_the_order_of_the_scores(tmp_path: Path) -> None:
+    made = Learner("ncm", backbone="identity")
+    x = torch.tensor([[0.0, 1.0], [1.0, 0.0], [-1.0, 0.0]])
+    made.observe(x, ["up", "right", "left"])
+    made.export(tmp_path / "m.pt2")
+    labels = stored(tmp_path / "m.pt2")["labels"]
+    scores = torch.export.load(tmp_path / "m.pt2").module()(x)
+    assert [labels[c] for c in scores.argmax(dim=1)] == made.predict(x) == ["up", "right", "left"]
+
+
+def test_running_standardisation_is_in_the_file(tmp_path: Path) -> None:
+    made = Learner("er", backbone={"name": "mlp", "hidden": [8]}, standardise=True)
+    x = 1000 + 50 * torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    for start in range(0, 30, 10):
+        made.observe(x[start : start + 10], [0, 1] * 5)
+    assert made.method.model.scaling is not None
+    made.export(tmp_path / "m.onnx", x)
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    found = torch.from_numpy(session.run(["scores"], {"x": x.numpy()})[0])
+    torch.testing.assert_close(found, made.scores(x), atol=1e-5, rtol=0)
 
 
 def test_one_example_is_enough_and_a_wrong_one_is_refused(tmp_path: Path) -> None:

@@ -117,7 +117,8 @@ class RiverClassifier(MiniBatchClassifier):
             n = sum(wait.values())
             return [{label: count / n for label, count in wait.items()} for _ in rows]
         inputs = self._table.inputs([self._fitted(row) for row in rows])
-        chances = self._table.learner.scores(inputs).double().softmax(dim=1)[:, : len(self._table.labels)].tolist()
+        found = self._table.learner.predict_proba(inputs)[:, : len(self._table.labels)].double()
+        chances = (found / found.sum(dim=1, keepdim=True)).tolist()
         known = self._table.labels.known
         new = dict.fromkeys((label for label in wait if label not in known), 0.0)
         return [dict(zip(known, row, strict=True)) | new for row in chances]

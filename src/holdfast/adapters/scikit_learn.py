@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
-from torch import Tensor, nn
+from torch import nn
 
 from holdfast.adapters._pickled import from_bytes, to_bytes
 from holdfast.core.labels import Labels
@@ -110,12 +110,15 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Return (n,), the label of each row."""
-        said = self._scores(X).argmax(dim=1).tolist()
+        rows = self._rows(X)
+        said = self.learner_.scores(rows).argmax(dim=1).tolist()
         return np.array(self._labels.of(said), dtype=self.classes_.dtype)
 
     def predict_proba(self, X: Any) -> Array:
         """Return (n, n_labels) probabilities, a column for each of `classes_`; 0 for one that has not come yet."""
-        known = self._scores(X).double().softmax(dim=1).numpy()
+        rows = self._rows(X)
+        known = self.learner_.predict_proba(rows)[:, : len(self._labels)].double().cpu().numpy()
+        known /= known.sum(axis=1, keepdims=True)  # to the rounding of float64
         found = np.zeros((len(known), len(self.classes_)))
         found[:, np.searchsorted(self.classes_, np.array(self._labels.known, dtype=self.classes_.dtype))] = known
         return found
@@ -170,11 +173,11 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self._labels.load_state_dict({"known": self._labels.known[:known]})
                 raise
 
-    def _scores(self, X: Any) -> Tensor:
-        """Return (n, n_classes) scores of the labels that came, in the order in which they came."""
+    def _rows(self, X: Any) -> Array:
+        """Return (n, …) rows to predict, once something was learned."""
         check_is_fitted(self, "learner_")
-        rows = validate_data(self, X, dtype=np.float32, allow_nd=True, reset=False)
-        return self.learner_.scores(rows)[:, : len(self._labels)].cpu()
+        rows: Array = validate_data(self, X, dtype=np.float32, allow_nd=True, reset=False)
+        return rows
 
 
 def _trains_no_backbone(method: str | dict[str, Any]) -> bool:

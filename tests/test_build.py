@@ -105,7 +105,11 @@ def test_a_class_of_another_kind_is_refused(kind: Kind):
     ("kind", "name", "options"),
     [
         ("methods", "finetune", {"steps_per_batch": 1, "average": None, "against": "task"}),
-        ("methods", "er", {"steps_per_batch": 1, "average": None, "replay_size": 10, "weighting": "equal"}),
+        (
+            "methods",
+            "er",
+            {"steps_per_batch": 1, "average": None, "replay_size": 10, "weighting": "equal", "passes": 2},
+        ),
         ("methods", LAZY, {"steps_per_batch": 1, "average": None, "effort": 0.1}),
         ("backbones", "mlp", {"hidden": (256, 256), "initialisation": "torch", "frozen": False}),
         (

@@ -13,10 +13,10 @@ from holdfast.parts import Unknown
 
 BROKEN = {  # by class, a check that has to fail and a part of its message
     "Raises": ("it learns a toy stream (class)", "KeyError: 'of the user'"),
-    "Forgetful": ("a saved learner continues with the same bits (free)", "other bits"),
+    "Forgetful": ("a saved learner continues with the same bits (free)", "state["),
     "Thawing": ("a frozen backbone keeps its weights", "backbone"),
     "Clashing": ("no option is named like an argument of a learner", "momentum"),
-    "GlobalDice": ("torch's own random numbers decide nothing (free)", "other bits"),
+    "GlobalDice": ("torch's own random numbers decide nothing (free)", "state["),
     "Relabels": ("memory holds samples of the stream and no more than it may (task)", "never came like that"),
     "TooMany": ("it picks stored samples, at most as many as asked for (class)", "30 samples were picked, and 1 asked"),
     "Aliasing": ("a batch is a copy", "read is to return a copy"),

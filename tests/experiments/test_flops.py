@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast import Learner
 from holdfast.experiments.flops import counting
+from tests.support.bare import bare
 from tests.support.same import assert_same
 from tests.support.toy import toy_batches
 
@@ -58,7 +58,7 @@ def test_factorisations_and_systems_have_their_usual_cost(run: Any, flops: int) 
 @pytest.mark.parametrize("method", ["er", "gem", "slda", "drr"])
 def test_counting_changes_no_bit(method: str) -> None:
     backbone: Any = "identity" if method == "slda" else {"name": "mlp", "hidden": [8]}
-    counted, other = (Learner(method, setting="class", memory=30, backbone=backbone) for _ in range(2))
+    counted, other = (bare(method, setting="class", memory=30, backbone=backbone) for _ in range(2))
     for x, y, task in toy_batches("class")[:15]:
         with counting():
             counted.observe(x, y, task)
@@ -67,7 +67,7 @@ def test_counting_changes_no_bit(method: str) -> None:
 
 
 def flops_of(method: str, **options: Any) -> int:
-    learner = Learner(method, setting="class", memory=30, backbone={"name": "mlp", "hidden": [8]}, **options)
+    learner = bare(method, setting="class", memory=30, backbone={"name": "mlp", "hidden": [8]}, **options)
     batches: list[tuple[Tensor, Tensor, int | None]] = toy_batches("class")
     for x, y, task in batches[:5]:
         learner.observe(x, y, task)

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast import Learner
 from holdfast.core.batch import Batch
 from holdfast.core.classes import Setting
 from holdfast.core.model import Model
@@ -23,6 +22,7 @@ from holdfast.memory.storage import Memory
 from holdfast.methods.der import DER
 from holdfast.methods.er import ER
 from holdfast.methods.finetune import Finetune
+from tests.support.bare import bare
 from tests.support.same import assert_same
 from tests.support.small import small_batch, small_model
 from tests.support.toy import toy_batches
@@ -99,7 +99,7 @@ def test_the_loss_is_that_of_the_paper_each_term_over_its_own_pass(
 
 
 def test_logits_of_classes_that_do_not_compete_are_held_too() -> None:
-    learner = Learner("der", setting="task", n_classes=6, memory=50, lr=0.05, replay_size=50, logit_weight=2.0)
+    learner = bare("der", setting="task", n_classes=6, memory=50, lr=0.05, replay_size=50, logit_weight=2.0)
     batches = toy_batches("task")
     for x, y, task in [batches[0], batches[12]]:  # of the first task and of the second
         learner.observe(x, y, task)
@@ -148,9 +148,9 @@ def test_without_old_samples_it_is_finetuning() -> None:
 
 @pytest.mark.parametrize(("setting", "cautions"), [("task", False), ("class", True), ("domain", False), ("free", True)])
 def test_it_cautions_where_old_samples_are_not_told_from_new_classes(setting: Setting, cautions: bool) -> None:
-    by_logits = Learner("der", setting=setting, input_shape=(8,)).method.caution()
+    by_logits = bare("der", setting=setting, input_shape=(8,)).method.caution()
     assert ("label_weight" in by_logits) if cautions else (by_logits is None)
-    assert Learner("der", setting=setting, input_shape=(8,), label_weight=0.5).method.caution() is None
+    assert bare("der", setting=setting, input_shape=(8,), label_weight=0.5).method.caution() is None
 
 
 # A head that grows.

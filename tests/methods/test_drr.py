@@ -12,6 +12,7 @@ from holdfast import Learner
 from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.classes import Setting
 from holdfast.methods.drr import DRR
+from tests.support.bare import bare
 from tests.support.slow_cml import slow_cml
 from tests.support.toy import Toy, toy_batches
 
@@ -19,7 +20,7 @@ from tests.support.toy import Toy, toy_batches
 def learned(n_batches: int = 16, setting: Setting = "task", **options: Any) -> Learner:
     """A learner that has seen some batches of the toy stream, which has twelve a task."""
     settings: dict[str, Any] = {"selection": {"name": "centroid", "epsilon": 2.0}, "retrieval": "old_tasks"}
-    learner = Learner(
+    learner = bare(
         "drr", setting=setting, memory=30, lr=0.05, backbone={"name": "mlp", "hidden": [16]}, **settings | options
     )
     for x, y, task in toy_batches(setting)[:n_batches]:
@@ -231,15 +232,15 @@ def test_nearest_means_are_made_anew_after_learning() -> None:
 
 
 def test_means_of_centroids_need_centroids() -> None:
-    learner = learned(selection="ring", classifier="centroids")
+    learner = learned(1, selection="ring", classifier="centroids")
     with pytest.raises(ValueError, match="selection='centroid'"):
         learner.predict(torch.zeros(1, 8), 0)
 
 
 def test_it_selects_by_centroids_unless_told_otherwise() -> None:
-    assert Learner("drr").settings.selection.name == "centroid"
-    assert Learner("drr", selection="ring").settings.selection.name == "ring"
-    assert Learner("er").settings.selection.name == "reservoir"
+    assert bare("drr").settings.selection.name == "centroid"
+    assert bare("drr", selection="ring").settings.selection.name == "ring"
+    assert bare("er").settings.selection.name == "reservoir"
 
 
 def test_it_has_a_cosine_head_unless_told_otherwise() -> None:
@@ -260,7 +261,7 @@ def test_a_class_announced_between_predictions_is_one_more_that_competes(classif
 
 @pytest.mark.parametrize("classifier", ["memory", "centroids"])
 def test_before_anything_is_stored_a_class_that_competes_is_predicted(classifier: str) -> None:
-    learner = Learner(
+    learner = bare(
         "drr", setting="task", n_classes=6, input_shape=(8,), classifier=classifier, selection="centroid", memory=30
     )
     learner.announce([2, 3], task=1)
@@ -268,7 +269,7 @@ def test_before_anything_is_stored_a_class_that_competes_is_predicted(classifier
 
 
 def test_one_pass_over_new_and_replayed_samples_leads_to_the_same_weights_but_for_rounding():
-    twice, once = (Learner("drr", passes=passes, memory=20, lr=0.05, seed=1) for passes in (2, 1))
+    twice, once = (bare("drr", passes=passes, memory=20, lr=0.05, seed=1) for passes in (2, 1))
     rng = torch.Generator().manual_seed(0)
     for _ in range(12):
         x, y = torch.randn(5, 6, generator=rng), torch.randint(3, (5,), generator=rng)

@@ -14,6 +14,7 @@ from holdfast.core.batch import Batch
 from holdfast.core.classes import Setting
 from holdfast.losses.contrastive_margin import paired_margin_loss
 from holdfast.methods.drr_plus import DRRPlus
+from tests.support.bare import bare
 from tests.support.same import assert_same
 from tests.support.slow_cml import slow_cml
 from tests.support.toy import toy_batches
@@ -22,7 +23,7 @@ from tests.support.toy import toy_batches
 def learned(n_batches: int = 16, setting: Setting = "task", method: str = "drr_plus", **options: Any) -> Learner:
     """A learner that has seen some batches of the toy stream, which has twelve a task."""
     settings: dict[str, Any] = {"selection": {"name": "centroid", "epsilon": 2.0}, "retrieval": "old_tasks"}
-    learner = Learner(
+    learner = bare(
         method, setting=setting, memory=30, lr=0.05, backbone={"name": "mlp", "hidden": [16]}, **settings | options
     )
     for x, y, task in toy_batches(setting)[:n_batches]:
@@ -118,7 +119,7 @@ def test_new_images_are_learned_beside_their_mirror_images_and_stored_alone() ->
     rng = torch.Generator().manual_seed(0)
     x, y = torch.randint(256, (10, 3, 8, 8), generator=rng, dtype=torch.uint8), torch.arange(10) % 4
     options = {"backbone": {"name": "reduced_resnet18", "width": 8}, "memory": 100, "lr": 0.01, "seed": 0}
-    by_hand, mirroring = Learner("drr_plus", **options), Learner("drr_plus", mirror=True, **options)
+    by_hand, mirroring = bare("drr_plus", **options), bare("drr_plus", mirror=True, **options)
     twice = torch.cat([x, x.flip(3)]), torch.cat([y, y])
     assert mirroring.observe(x, y) == by_hand.observe(*twice)
     assert_same(dict(mirroring.method.model.state_dict()), dict(by_hand.method.model.state_dict()))
@@ -130,8 +131,8 @@ def test_new_images_are_learned_beside_their_mirror_images_and_stored_alone() ->
 def test_what_is_no_image_has_no_mirror_image() -> None:
     x, y = torch.zeros(2, 3), torch.tensor([0, 1])
     with pytest.raises(ValueError, match=r"inputs of shape \(3,\) are no images: use mirror=False"):
-        Learner("drr_plus", mirror=True).observe(x, y)
-    learner = Learner("drr_plus", mirror_scores=True)
+        bare("drr_plus", mirror=True).observe(x, y)
+    learner = bare("drr_plus", mirror_scores=True)
     learner.observe(x, y)
     with pytest.raises(ValueError, match=r"inputs of shape \(3,\) are no images: use mirror_scores=False"):
         learner.predict(x)
@@ -142,7 +143,7 @@ def test_scores_can_be_of_an_image_and_its_mirror_image(classifier: str) -> None
     rng = torch.Generator().manual_seed(0)
     x, y = torch.randint(256, (10, 3, 8, 8), generator=rng, dtype=torch.uint8), torch.arange(10) % 4
     options = {"backbone": {"name": "reduced_resnet18", "width": 8}, "memory": 100, "lr": 0.01, "seed": 0}
-    plain, both = (Learner("drr_plus", classifier=classifier, mirror_scores=m, **options) for m in (False, True))
+    plain, both = (bare("drr_plus", classifier=classifier, mirror_scores=m, **options) for m in (False, True))
     for learner in (plain, both):
         learner.observe(x, y)
     unit = F.normalize(plain.features(x) + plain.features(x.flip(3)), dim=1)
@@ -156,7 +157,7 @@ def test_augmented_replay_learns_other_pictures_and_stores_them_as_they_came() -
     rng = torch.Generator().manual_seed(0)
     x, y = torch.randint(256, (40, 3, 8, 8), generator=rng, dtype=torch.uint8), torch.arange(40) % 4
     plain, augmented = (
-        Learner("drr_plus", backbone={"name": "reduced_resnet18", "width": 8}, memory=100, lr=0.01, augment=augment)
+        bare("drr_plus", backbone={"name": "reduced_resnet18", "width": 8}, memory=100, lr=0.01, augment=augment)
         for augment in (False, True)
     )
     for i in range(0, 40, 10):

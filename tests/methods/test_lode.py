@@ -11,6 +11,7 @@ from holdfast.core.batch import Batch
 from holdfast.methods.er import ER
 from holdfast.methods.er_ace import ERACE
 from holdfast.methods.lode import LODE
+from tests.support.bare import bare
 from tests.support.by_hand import built
 from tests.support.same import assert_same
 from tests.support.small import small_batch, small_model
@@ -18,7 +19,7 @@ from tests.support.toy import toy_batches
 
 
 def learned(method: str, setting: Any, n_batches: int = 30, **options: Any) -> Learner:
-    learner = Learner(
+    learner = bare(
         method,
         setting=setting,
         memory=30,
@@ -92,7 +93,7 @@ def test_the_loss_is_the_papers_in_the_third_task() -> None:
 
 def test_it_says_so_when_nothing_tells_new_classes_from_old() -> None:
     options = {"setting": "class", "retrieval": "old_tasks", "input_shape": (2,)}
-    assert "nothing tells new classes from old ones" in str(Learner("lode", rho=0.0, **options).method.caution())
-    assert Learner("lode", rho=0.1, **options).method.caution() is None
+    assert "nothing tells new classes from old ones" in str(bare("lode", rho=0.0, **options).method.caution())
+    assert bare("lode", rho=0.1, **options).method.caution() is None
     with pytest.raises(ValueError, match=r"lode.rho: .* greater than or equal to 0, not -1"):
-        Learner("lode", rho=-1.0, input_shape=(2,))
+        bare("lode", rho=-1.0, input_shape=(2,))

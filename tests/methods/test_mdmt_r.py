@@ -14,12 +14,13 @@ from holdfast import Learner
 from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.classes import SETTINGS, Setting
 from holdfast.methods.mdmt_r import MDMTR
+from tests.support.bare import bare
 from tests.support.toy import toy_batches
 
 
 def learned(n_batches: int, setting: Setting = "task", **options: Any) -> Learner:
     """A learner that has seen some batches of the toy stream: twelve a task, task k has the classes 2k and 2k + 1."""
-    learner = Learner(
+    learner = bare(
         "mdmt_r",
         setting=setting,
         backbone={"name": "mlp", "hidden": [16]},
@@ -68,7 +69,7 @@ def test_where_tasks_share_classes_or_are_not_known_all_see_all_that_were_seen(
 
 
 def test_tasks_that_share_classes_see_them_where_the_task_is_known_when_predicting() -> None:
-    learner = Learner("mdmt_r", setting="task", input_shape=(8,), n_classes=4)
+    learner = bare("mdmt_r", setting="task", input_shape=(8,), n_classes=4)
     for classes, task in (([0, 1], 0), ([1, 2], 1)):
         learner.announce(classes, task)
     method, batch = method_of(learner), Batch(torch.zeros(2, 8), torch.tensor([1, 1]), torch.tensor([0, 1]))
@@ -93,7 +94,7 @@ def test_the_task_margin_counts_where_a_class_belongs_to_one_known_task(setting:
     [("task", ""), ("class", "their own task only"), ("domain", "margin rests"), ("free", "margin rests")],
 )
 def test_it_cautions_where_it_means_less(setting: Setting, message: str) -> None:
-    caution = method_of(Learner("mdmt_r", setting=setting, input_shape=(8,))).caution()
+    caution = method_of(bare("mdmt_r", setting=setting, input_shape=(8,))).caution()
     assert message in caution if message else caution is None
 
 
@@ -199,6 +200,6 @@ def test_it_predicts_by_plain_cosines_among_those_that_compete(setting: Setting)
 
 
 def test_it_has_a_ring_and_a_cosine_head_unless_told_otherwise() -> None:
-    learner = Learner("mdmt_r", input_shape=(8,))
+    learner = bare("mdmt_r", input_shape=(8,))
     assert learner.settings.selection.name == "ring"
     assert method_of(learner).model.head.kind == "cosine"

@@ -16,6 +16,7 @@ from holdfast import Learner, load_learner
 from holdfast.core.checkpoint import read_checkpoint, write_checkpoint
 from holdfast.methods._base import Diverged
 from holdfast.methods._sums import LEAST, SumsMethod
+from tests.support.bare import bare
 from tests.support.same import assert_same
 
 N_FEATURES, N_CLASSES = 6, 4
@@ -40,7 +41,7 @@ def made(n: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def learner_of(name: str, **more: Any) -> Learner:
-    return Learner(**{"backbone": "identity", "n_classes": N_CLASSES, **METHODS[name], **more})
+    return bare(**{"backbone": "identity", "n_classes": N_CLASSES, **METHODS[name], **more})
 
 
 def learned(name: str, x: Tensor, y: Tensor, size: int = 10, **more: Any) -> Learner:
@@ -256,7 +257,7 @@ def test_a_power_is_that_of_the_sizes_of_features(method: str) -> None:
     x, y = made(60)
     x[0, :3] = 0.0
     by_hand = torch.tensor([[math.copysign(abs(value) ** 0.25, value) for value in row] for row in x.tolist()])
-    powered, plain = (Learner(method, backbone="identity", n_classes=N_CLASSES, power=p) for p in (0.25, 1.0))
+    powered, plain = (bare(method, backbone="identity", n_classes=N_CLASSES, power=p) for p in (0.25, 1.0))
     powered.observe(x, y)
     plain.observe(by_hand, y)
     torch.testing.assert_close(powered.scores(x), plain.scores(by_hand), rtol=1e-4, atol=1e-5)

@@ -12,7 +12,7 @@ from torch import Tensor
 from holdfast.checks._base import Check, expect
 from holdfast.checks.methods import check_batches_of_one, check_learned, check_saving
 from holdfast.checks.same import assert_same
-from holdfast.checks.toy import toy_batches
+from holdfast.checks.toy import toy_batches, toy_learner
 from holdfast.core.batch import Batch
 from holdfast.core.classes import SETTINGS
 from holdfast.learner import Learner
@@ -51,7 +51,7 @@ def retrieval_checks(retrieval: Part, settings: dict[str, Any]) -> Iterator[Chec
 
 def check_content(settings: dict[str, Any]) -> None:
     """Check that memory holds samples that came, as they came, and never more than its capacity."""
-    learner = Learner(**settings)
+    learner = toy_learner(settings)
     came: set[bytes] = set()
     for x, y, task in toy_batches(settings["setting"]):
         came |= _keys(x, y, torch.full_like(y, -1 if task is None else task))
@@ -68,7 +68,7 @@ def check_content(settings: dict[str, Any]) -> None:
 
 def check_budget(settings: dict[str, Any]) -> None:
     """Check that a memory in bytes, with what the selection keeps for each slot, stays within its budget."""
-    learner = Learner(**{**settings, "memory": f"{BUDGET} B"})
+    learner = toy_learner({**settings, "memory": f"{BUDGET} B"})
     for x, y, task in toy_batches(settings["setting"])[::2]:
         learner.observe(x, y, task)
         memory = memory_of(learner)
@@ -82,7 +82,7 @@ def check_random_numbers(settings: dict[str, Any]) -> None:
     for seed in (1, 2):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            learner = Learner(**settings)
+            learner = toy_learner(settings)
             for x, y, task in toy_batches(settings["setting"])[::2]:
                 learner.observe(x, y, task)
         states.append(learner.state_dict())
@@ -129,7 +129,7 @@ def _replaying(learner: Learner) -> ReplayMethod:
 
 def _before_a_batch(settings: dict[str, Any]) -> tuple[Learner, Batch]:
     """Return a learner of the first two tasks, and a batch of the third."""
-    learner = Learner(**settings)
+    learner = toy_learner(settings)
     batches = toy_batches(settings["setting"])
     for x, y, task in batches[:24]:
         learner.observe(x, y, task)

@@ -14,7 +14,7 @@ import torch
 
 from holdfast.checks._base import Check, expect
 from holdfast.checks.same import assert_same
-from holdfast.checks.toy import N_FEATURES, Toy, toy_batches
+from holdfast.checks.toy import N_FEATURES, Toy, toy_batches, toy_learner
 from holdfast.core.classes import SETTINGS
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.results import ResultStore
@@ -64,7 +64,7 @@ def check_option_names(method: str) -> None:
 
 def check_saving(settings: dict[str, Any], folder: Path) -> Learner:
     """Check that a learner that is saved and loaded on the way ends like one that never was; returns the learner."""
-    never_saved, learner = Learner(**settings), Learner(**settings)
+    never_saved, learner = toy_learner(settings), toy_learner(settings)
     for i, (x, y, task) in enumerate(toy_batches(settings["setting"])):
         never_saved.observe(x, y, task)
         loss = learner.observe(x, y, task)
@@ -91,7 +91,7 @@ def check_learned(learner: Learner, settings: dict[str, Any], *, at_least: float
 
 def check_batches_of_one(settings: dict[str, Any]) -> None:
     """Check that a method learns and predicts one sample at a time."""
-    learner = Learner(**settings)
+    learner = toy_learner(settings)
     for x, y, task in toy_batches(settings["setting"])[::6]:
         loss = learner.observe(x[:1], y[:1], task)
         expect(loss >= 0, f"the loss of a batch of one sample is {loss}")
@@ -101,7 +101,7 @@ def check_batches_of_one(settings: dict[str, Any]) -> None:
 
 def check_predicting(settings: dict[str, Any]) -> None:
     """Check that a learner that is asked before and after each batch learns the same as one that is left alone."""
-    asked, left_alone = Learner(**settings), Learner(**settings)
+    asked, left_alone = toy_learner(settings), toy_learner(settings)
     by_task = settings["setting"] == "task"
     for x, y, task in toy_batches(settings["setting"])[10:14]:
         for learner in (left_alone, asked):
@@ -116,7 +116,7 @@ def check_predicting(settings: dict[str, Any]) -> None:
 
 def check_going_back(settings: dict[str, Any]) -> None:
     """Check that a method whose earlier state is restored scores as it did then: nothing derived is left over."""
-    learner = Learner(**{"n_classes": 6, **settings})
+    learner = toy_learner({"n_classes": 6, **settings})
     batches = toy_batches(settings["setting"])
     task = 0 if settings["setting"] == "task" else None
     for x, y, number in batches[:20]:
@@ -141,7 +141,7 @@ def check_future(settings: dict[str, Any], folder: Path) -> None:
 
 def check_all_is_old(settings: dict[str, Any]) -> bool:
     """Check that a replay method may replay every stored sample of a stream without tasks; returns if it replays."""
-    learner = Learner(**settings)
+    learner = toy_learner(settings)
     batches = toy_batches("free")
     for x, y, _ in batches[:4]:
         learner.observe(x, y)
@@ -167,7 +167,7 @@ def check_all_is_old(settings: dict[str, Any]) -> bool:
 
 def check_frozen_backbone(settings: dict[str, Any]) -> None:
     """Check that a method leaves the weights of a frozen backbone as they are."""
-    learner = Learner(**settings, input_shape=(N_FEATURES,))
+    learner = toy_learner({**settings, "input_shape": (N_FEATURES,)})
     before = {name: tensor.clone() for name, tensor in learner.method.model.backbone.state_dict().items()}
     for x, y, task in toy_batches(settings["setting"])[10:14]:
         learner.observe(x, y, task)
@@ -175,7 +175,7 @@ def check_frozen_backbone(settings: dict[str, Any]) -> None:
 
 
 def _check_learning(settings: dict[str, Any], _: Path) -> None:
-    learner = Learner(**settings)
+    learner = toy_learner(settings)
     for x, y, task in toy_batches(settings["setting"]):
         learner.observe(x, y, task)
     check_learned(learner, settings)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from holdfast.core.classes import Setting
+from holdfast.learner import Learner
 from holdfast.streams._base import Samples, Stream, Task, seeded_generator
 
 N_FEATURES = 8
@@ -60,3 +62,8 @@ def toy_batches(setting: Setting, size: int = 10) -> list[tuple[Tensor, Tensor, 
             batch = task.batch(step, size=size, seed=0)
             batches.append((batch.x, batch.y, None if setting == "free" else task.id))
     return batches
+
+
+def toy_learner(settings: dict[str, Any]) -> Learner:
+    """Return a learner for the toy stream, whose inputs stay as they come, as those of experiments do."""
+    return Learner(**{"standardise": False, **settings})

@@ -15,7 +15,7 @@ from holdfast.experiments.flops import counting
 from holdfast.learner import Learner
 from holdfast.methods._base import MAX_STEPS, ReplayMethod
 from holdfast.parts import AROUND, find
-from holdfast.settings import options_of
+from holdfast.settings import LearnerSettings, options_of
 from holdfast.streams._base import Stream
 
 REPLAY, STEPS = "replay_size", "steps_per_batch"  # the options that a budget decides about
@@ -45,8 +45,8 @@ def flops_per_batch(experiment: Experiment, data: Path | None = None) -> float:
 def _counted(text: str, data: Path | None) -> float:
     experiment = Experiment.model_validate_json(text)
     stream = build_stream(experiment.stream, data, experiment.seed)
-    settings = experiment.learner_settings(stream.n_classes)
-    learner = Learner(input_shape=stream.input_shape, scale=stream.scale, mean=stream.mean, **settings)
+    settings = LearnerSettings.model_validate(experiment.learner_settings(stream.n_classes))
+    learner = Learner.from_settings(settings, input_shape=stream.input_shape, scale=stream.scale, mean=stream.mean)
     replayed = learner.method.replay_size if isinstance(learner.method, ReplayMethod) else 0
     n_warm = min(-(-replayed // experiment.batch_size) + 1, MOST_WARM)
     flops = []

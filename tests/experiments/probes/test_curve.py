@@ -13,8 +13,8 @@ from holdfast.experiments.measured import curve_of, metrics_of
 from holdfast.experiments.probes.curve import Curve
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
-from holdfast.learner import Learner
 from holdfast.settings import Part
+from tests.support.bare import bare
 
 from ..test_run import toy_experiment
 
@@ -24,7 +24,7 @@ EVERY = 5
 def by_hand(experiment: Experiment) -> tuple[list[int], list[list[float]], list[float], list[float | None]]:
     """Learn the stream without a run and test at every fifth batch and at the end of each task."""
     stream = build_stream(experiment.stream, None, experiment.seed)
-    learner = Learner(input_shape=stream.input_shape, **experiment.learner_settings(stream.n_classes))
+    learner = bare(input_shape=stream.input_shape, **experiment.learner_settings(stream.n_classes))
     steps, accuracies, seen, losses = [], [], [], []
     step, since, learned = 0, [], set()
     for t, task in enumerate(stream):

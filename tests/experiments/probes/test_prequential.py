@@ -19,8 +19,8 @@ from holdfast.experiments.measured import prequential_of
 from holdfast.experiments.probes.prequential import Prequential
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
-from holdfast.learner import Learner
 from holdfast.settings import Part
+from tests.support.bare import bare
 
 from ..test_run import toy_experiment
 
@@ -30,7 +30,7 @@ OPTIONS = {"window": 25, "fading": 0.9, "every": 7}
 def by_hand(experiment: Experiment) -> tuple[list[bool], list[int]]:
     """Whether each sample of the stream is predicted before it is learned, and its class."""
     stream = build_stream(experiment.stream, None, experiment.seed)
-    learner = Learner(input_shape=stream.input_shape, **experiment.learner_settings(stream.n_classes))
+    learner = bare(input_shape=stream.input_shape, **experiment.learner_settings(stream.n_classes))
     knows = experiment.setting != "free"
     right, classes = [], []
     for task in stream:

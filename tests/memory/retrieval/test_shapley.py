@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import Learner
 from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.classes import SETTINGS, Setting
 from holdfast.memory.knn_shapley import balanced_order
 from holdfast.memory.retrieval.shapley import Shapley
 from holdfast.memory.storage import Memory
+from tests.support.bare import bare
 from tests.support.same import assert_same
 from tests.support.shapley_by_hand import shapley_by_hand
 from tests.support.toy import toy_batches
@@ -96,7 +96,7 @@ def test_it_picks_as_many_old_samples_as_wanted_none_twice(
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_aser_learns_and_a_resumed_learner_goes_on_to_the_same_bits(setting: Setting):
     learners = [
-        Learner(
+        bare(
             "er",
             selection={"name": "shapley", "n_candidates": 10},
             retrieval={"name": "shapley", "n_candidates": 10},

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast import Learner
+from tests.support.bare import bare
 from tests.support.same import assert_same
 from tests.support.toy import toy_batches
 
@@ -16,7 +16,7 @@ from tests.support.toy import toy_batches
 def test_a_batch_is_learned_when_so_many_more_have_come(method: str, setting: Any, delay: int) -> None:
     batches = toy_batches(setting)[:12]
     options: dict[str, Any] = {"setting": setting, "memory": 30, "lr": 0.05, "n_classes": 6}
-    delayed, other = Learner(f"{method}+delayed", delay=delay, **options), Learner(method, **options)
+    delayed, other = bare(f"{method}+delayed", delay=delay, **options), bare(method, **options)
     losses = [delayed.observe(*batch) for batch in batches]
     expected = [other.observe(*batch) for batch in batches[: 12 - delay]]
     assert losses == [0.0] * delay + expected
@@ -24,10 +24,10 @@ def test_a_batch_is_learned_when_so_many_more_have_come(method: str, setting: An
 
 
 def test_what_waits_is_a_part_of_what_is_saved() -> None:
-    learner = Learner("slda+delayed", delay=3, backbone="identity")
+    learner = bare("slda+delayed", delay=3, backbone="identity")
     for x, y, _ in toy_batches("free")[:5]:
         learner.observe(x, y)
-    again = Learner("slda+delayed", delay=3, backbone="identity")
+    again = bare("slda+delayed", delay=3, backbone="identity")
     again.load_state_dict(learner.state_dict())
     for x, y, _ in toy_batches("free")[5:]:
         assert_same(learner.observe(x, y), again.observe(x, y))
@@ -44,7 +44,7 @@ def test_what_waits_is_a_part_of_what_is_saved() -> None:
     ],
 )
 def test_a_file_with_other_batches_is_refused(change: Any, told: str) -> None:
-    learner = Learner("ncm+delayed", delay=2, backbone="identity", n_classes=6)
+    learner = bare("ncm+delayed", delay=2, backbone="identity", n_classes=6)
     for x, y, _ in toy_batches("free")[:3]:
         learner.observe(x, y)
     state = copy.deepcopy(learner.method.state_dict())

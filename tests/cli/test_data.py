@@ -87,12 +87,15 @@ def publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
             layout=IdxFiles((IdxFile("digits", len(CONTENT), hashlib.sha256(CONTENT).hexdigest()),)),
             archives=(Archive("digits.gz", (url,), len(packed), f"md5:{hashlib.md5(packed).hexdigest()}", "file"),),
         )
+        there = dict(CATALOGUE)
         for name in set(CATALOGUE) - {"awa1_features"}:
-            monkeypatch.delitem(CATALOGUE, name)
-        monkeypatch.setitem(CATALOGUE, "digits", digits)
+            del CATALOGUE[name]
+        CATALOGUE["digits"] = digits
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.005})
         thread.start()
         yield folder
+        CATALOGUE.clear()
+        CATALOGUE.update(there)  # in its order
         server.shutdown()
         thread.join()
 

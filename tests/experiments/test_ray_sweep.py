@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from holdfast.experiments.ray_sweep import connected, ray_sweep
 from holdfast.experiments.results import ResultStore
@@ -27,9 +28,18 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def environment() -> Iterator[None]:
-    """Nothing of Ray goes to the user's folders or out of the house."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray") as folder:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing of Ray goes to the user's folders or out of the house.
+
+    One worker at a time has clusters: two that start at once may choose the same port.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with (
+        FileLock(shared / "ray.lock"),
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryDirectory(prefix="ray") as folder,
+    ):
         patch.setenv("RAY_TMPDIR", folder)  # not in pytest's: a socket's path may have 107 characters
         patch.setenv("RAY_AUTH_MODE", "token")
         patch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)

@@ -23,7 +23,7 @@ from holdfast.cli import COMMANDS, app, loaded
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")})
-TUTORIALS = ["tutorial_practitioners.md", "tutorial_researchers.md", "ecosystem.md"]
+TUTORIALS = ["tutorial_practitioners.md", "tutorial_researchers.md", "ecosystem.md", "practice.md"]
 by_name = {"ids": lambda path: str(path.relative_to(ROOT))}
 
 
@@ -112,6 +112,25 @@ def test_the_code_and_the_commands_of_a_tutorial_run(name, tmp_path, monkeypatch
     for module in set(sys.modules) - before:
         if (tmp_path / f"{module}.py").exists():
             del sys.modules[module]
+
+
+@pytest.mark.filterwarnings("ignore::holdfast.core.input_watch.InputWarning")
+def test_bad_input_gets_the_errors_that_the_page_for_production_quotes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "damaged.holdfast").write_bytes(b"cut")
+    page = (ROOT / "docs" / "practice.md").read_text()
+    before, _, rows = page.partition("| bad input |")
+    scope: dict[str, object] = {}
+    for text in [text for language, text in code_blocks(before) if language == "python"]:
+        exec(compile(text, "practice.md", "exec"), scope)
+    quoted = re.findall(r"^\| `(.+)` \| `(.+)` \|$", rows.partition("\n\n")[0], flags=re.MULTILINE)
+    assert len(quoted) > 10
+    scores = scope["learner"].scores(scope["x"])
+    for call, message in quoted:
+        with pytest.raises(Exception, match=re.escape(message) + "$") as caught:
+            eval(call, scope)
+        assert isinstance(caught.value, ValueError | RuntimeError | LookupError), call
+    assert torch.equal(scope["learner"].scores(scope["x"]), scores)
 
 
 def test_links_and_commands_are_found_in_a_page():

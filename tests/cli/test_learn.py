@@ -52,6 +52,14 @@ def test_a_table_is_learned_and_predicted_and_has_a_page(tmp_path: Path) -> None
     assert right > 0.9 * 300
 
 
+def test_the_page_says_if_inputs_are_standardised(tmp_path: Path) -> None:
+    source = table(tmp_path / "t.csv", 20)
+    for method, words in {"er": "by the learner", "ncm": "not by the learner"}.items():
+        learn(source, "--out", tmp_path / f"{method}.holdfast", "--method", method)
+        page = (tmp_path / f"{method}.html").read_text()
+        assert f">{words}<" in page.partition("inputs standardised")[2][:100]
+
+
 def test_going_on_is_as_if_it_had_never_stopped(tmp_path: Path) -> None:
     whole, first = table(tmp_path / "whole.csv", 120), table(tmp_path / "first.csv", 60)
     learn(whole, "--out", tmp_path / "one.holdfast", *FEW)

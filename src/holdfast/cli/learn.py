@@ -226,11 +226,13 @@ def _line(learner: TableLearner, rate: float) -> str:
 
 def _facts(learner: TableLearner, source: str, rate: float) -> StreamFacts:
     found, memory = learner.accuracy, learner.learner.memory
+    is_raw = learner.learner.method.model.scaling is None
     stored = [] if memory is None else torch.bincount(memory.y.cpu(), minlength=len(learner.labels)).tolist()
     return {
         "title": f"{source}, column {learner.label}",
         "facts": {
             "method": learner.learner.settings.method.name,
+            "inputs standardised": "not by the learner" if is_raw else "by the learner",
             "rows": f"{learner.n_rows:,}, of which {learner.n_bad:,} were bad and left out",
             "accuracy of all rows": f"{100 * found.whole:.2f} %",
             f"of the last {len(found.last):,}": f"{100 * found.window:.2f} %",

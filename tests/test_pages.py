@@ -48,7 +48,16 @@ def test_the_readme_says_what_became_of_the_papers_numbers():
     assert f"| {counts} of {len(verdicts)} |" in text
 
 
-BENCHMARKS = ["frozen_cub", "permuted_digits", "permuted_mnist", "split_awa_features", "split_cifar100", "split_cub"]
+BENCHMARKS = [
+    "equal_split_cifar100",
+    "f1_cifar100_1k",
+    "frozen_cub",
+    "permuted_digits",
+    "permuted_mnist",
+    "split_awa_features",
+    "split_cifar100",
+    "split_cub",
+]
 
 
 def test_these_are_the_benchmarks_that_were_run():

@@ -268,4 +268,4 @@ def _observed(method: Method, batch: Batch) -> float:
 
 
 def _weights(method: Method) -> dict[str, Any]:
-    return {name: value for name, value in method.state_dict().items() if name not in KEPT_AS_THEY_ARE}
+    return method.saved(but=KEPT_AS_THEY_ARE)

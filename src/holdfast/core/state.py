@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, get_type_hints
@@ -68,10 +68,12 @@ class Stateful:
                 undo.keep(value)
 
     def state_dict(self) -> State:
-        owner = type(self).__name__
-        return {
-            name: _saved(value, f"{owner}.{name}") for name, value in vars(self).items() if name not in self.derived
-        }
+        return self.saved()
+
+    def saved(self, *, but: Collection[str] = ()) -> State:
+        """Return the state without the attributes that `but` names, which are not looked at."""
+        owner, left_out = type(self).__name__, {*self.derived, *but}
+        return {name: _saved(value, f"{owner}.{name}") for name, value in vars(self).items() if name not in left_out}
 
     def load_state_dict(self, state: State) -> None:
         if not isinstance(state, dict):

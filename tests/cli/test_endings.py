@@ -1,4 +1,4 @@
-"""How an error ends a command: a sentence, or the lines of the user's own code."""
+"""The end of a command by an error: a sentence, or the lines of the user's own code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says of its progress where there is no terminal."""
+"""Lines of progress of a run where there is no terminal."""
 
 from __future__ import annotations
 

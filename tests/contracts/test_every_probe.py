@@ -1,4 +1,4 @@
-"""What every probe has to hold: it changes nothing that is learned, and a killed run leaves the same part."""
+"""The contract of every probe: it changes nothing that is learned, and a killed run leaves the same part."""
 
 from __future__ import annotations
 

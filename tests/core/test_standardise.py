@@ -14,7 +14,7 @@ from ..support.same import assert_same
 
 
 def after(x: torch.Tensor, sizes: list[int]) -> Standardise:
-    """What batches of these sizes of x, in order, lead to."""
+    """Return the standardisation that batches of these sizes of x, in order, lead to."""
     standardise, start = Standardise(x.shape[1]), 0
     for size in sizes:
         if start < len(x):

@@ -10,9 +10,10 @@ Until now a result stated only what its experiment changed, and its folder was n
 4. writes the digest of the experiment into the record beside a result, and compresses the record;
 5. keeps a run once that was stored twice because one stated a default, or moves the second to `earlier` if their
    numbers differ;
-6. with `--pack`, puts the runs of each benchmark that left no record into one `results.jsonl`, a result a line.
+6. with `--pack`, rounds the features in compressed records to 1/256 of a spread, but for those after the first task;
+7. with `--pack`, puts the runs of each benchmark that left no record into one `results.jsonl`, a result a line.
 
-Numbers are copied. A folder that is migrated already is left as it is.
+Numbers of results are copied. A folder that is migrated already is left as it is.
 """
 
 from __future__ import annotations
@@ -21,16 +22,21 @@ import argparse
 import json
 import lzma
 import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from holdfast.core.checkpoint import read_checkpoint, write_checkpoint
+from holdfast.core.state import State
 from holdfast.experiments.experiment import Experiment
-from holdfast.experiments.probes.record import RECORD, RECORD_PACKED, XZ_FILTERS
+from holdfast.experiments.probes.record import RECORD, RECORD_PACKED, XZ_FILTERS, read_record
 from holdfast.experiments.results import PACKED, RESULT, Result, as_text, line_of, read_packed, write_text
 from holdfast.settings import resolved_settings
 
 EARLIER = "earlier"  # where a run goes whose experiment was run again, with other numbers
+STEPS_IN_A_SPREAD = 256  # features are rounded to so many steps in one unit of their spread
 RENAMED = {("method", "drr", "scale"): "logit_scale"}  # (field, part, option)
 
 
@@ -82,11 +88,29 @@ def differing(content: dict[str, Any], other: Path) -> str:
 
 def pack_record(path: Path, digest: str) -> None:
     """Write a record with another digest of its experiment, compressed."""
-    state = read_checkpoint(path)
-    write_checkpoint(path, state | {"digest": digest})
+    write_compressed(path, read_checkpoint(path) | {"digest": digest})
+
+
+def write_compressed(path: Path, state: State) -> None:
+    """Write a record beside `path` as a compressed file, and remove `path`."""
+    write_checkpoint(path, state)
     path.with_name(RECORD_PACKED).write_bytes(lzma.compress(path.read_bytes(), filters=XZ_FILTERS))
     path.unlink()
     path.with_name(f"{RECORD}.previous").unlink(missing_ok=True)
+
+
+def round_features(packed: Path) -> None:
+    """Round the features in a compressed record. The low bits are noise, which does not compress.
+
+    Features after the first task stay as they are: a drift map is fitted to them, and a fit may change with any bit.
+    """
+    record = read_record(packed)
+    if record.features is None:
+        return
+    first, later = record.features[:1], record.features[1:]
+    rounded = torch.cat([first, ((later.double() * STEPS_IN_A_SPREAD).round() / STEPS_IN_A_SPREAD).half()])
+    if not torch.equal(rounded, record.features):
+        write_compressed(packed.with_name(RECORD), asdict(replace(record, features=rounded)))
 
 
 def pack(folder: Path) -> None:
@@ -119,6 +143,8 @@ def main() -> None:
     given = parser.parse_args()
     rename(given.folder)
     if given.pack:
+        for packed in sorted(given.folder.rglob(RECORD_PACKED)):
+            round_features(packed)
         for benchmark in sorted({path.parents[2] for path in given.folder.rglob(RESULT)}):
             pack(benchmark)
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import refresh
 import spans
+from holdfast.experiments.probes.record import RECORD_PACKED, read_record
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.tables import mean_and_spread
 from holdfast.report.figures import make_figure, paper_figures, with_maps
@@ -75,6 +77,18 @@ def test_the_stored_records_make_a_map_of_the_drift():
     figure = make_figure(paper_figures()["figure-tsne"], spans.stored(), "cpu")
     (table,) = figure.tables
     assert [one.row for one in with_maps(figure).maps] == [row.name for row in table.rows]
+
+
+def test_the_stored_results_are_a_small_part_of_a_clone():
+    assert sum(path.stat().st_size for path in RESULTS.rglob("*")) < 6_000_000, "see results/README.md, 'Size'"
+
+
+def test_the_stored_records_have_their_features_rounded():
+    records = [read_record(path) for path in RESULTS.rglob(RECORD_PACKED)]
+    assert records
+    for record in records:
+        steps = record.features[1:].double() * 256
+        assert torch.equal(steps, steps.round()), "python results/migrate.py results --pack"
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 from collections.abc import Iterator
@@ -109,3 +110,57 @@ def test_an_interrupt_while_waiting_saves_and_what_was_read_is_learned(
     assert "25 rows" in said
     assert "go on with 'holdfast learn" in said.replace("\n", " ")
     assert load_table_learner(model).n_rows == 25
+
+
+def test_a_killed_command_goes_on_from_its_last_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [Row(f"line {i}", {"size": i % 7, "label": "lh"[i % 2]}) for i in range(60)]
+
+    def killed(*_: object, **__: object) -> Iterator[Row]:
+        yield from given[:37]
+        raise SystemExit(9)
+
+    one, two = tmp_path / "one.holdfast", tmp_path / "two.holdfast"
+    monkeypatch.setattr(learn_module, "read_rows", lambda *_, **__: (row for row in given))
+    learn("t.csv", "--out", one, *FEW)
+    monkeypatch.setattr(learn_module, "read_rows", killed)
+    assert RUN.invoke(app, ["learn", "t.csv", "--out", str(two), "--save-every", "0", *FEW]).exit_code == 9
+    assert load_table_learner(two).n_rows == 30
+    monkeypatch.setattr(learn_module, "read_rows", lambda *_, **__: (row for row in given))
+    learn("t.csv", "--out", two, "--go-on")
+    assert_same(load_table_learner(two).state_dict(), load_table_learner(one).state_dict())
+
+
+def test_rows_of_a_pipe_are_answered_before_the_next_one_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "m.holdfast"
+    learn(table(tmp_path / "t.csv", 60), "--out", model, *FEW)
+    answered, file = [], io.StringIO()
+
+    def rows(*_: object, **__: object) -> Iterator[Row]:
+        for i in range(3):
+            answered.append(len(file.getvalue().splitlines()) - 1)
+            yield Row(f"line {i}", {"size": 1, "kind": "a"})
+
+    monkeypatch.setattr(learn_module, "read_rows", rows)
+    learn_module._predict(load_table_learner(model), "-", file, probability=False, skip=False, size=64)
+    assert answered == [0, 1, 2]
+
+
+def test_predicted_texts_are_safe_in_a_spreadsheet_and_numbers_stay(tmp_path: Path) -> None:
+    source, model = tmp_path / "t.csv", tmp_path / "m.holdfast"
+    lines = [f"{i % 7},{['=cmd()', '-1'][i % 7 > 3]}" for i in range(200)]
+    source.write_text("size,label\n" + "\n".join(lines) + "\n")
+    learn(source, "--out", model, *FEW)
+    found = RUN.invoke(app, ["predict", str(model), str(source)])
+    assert {line.split(",")[1] for line in found.output.splitlines()[1:]} == {"'=cmd()", "-1"}
+
+
+def test_probabilities_are_those_of_the_learner(tmp_path: Path) -> None:
+    source, model, answers = table(tmp_path / "t.csv", 60), tmp_path / "m.holdfast", tmp_path / "a.csv"
+    learn(source, "--out", model, *FEW)
+    found = RUN.invoke(app, ["predict", str(model), str(source), "--probability", "--out", str(answers)])
+    assert found.exit_code == 0, found.output
+    header, *lines = answers.read_text().splitlines()
+    assert header == "row,label,probability"
+    learner = load_table_learner(model)
+    p = learner.learner.predict_proba(learner.inputs([{"size": i % 7, "kind": "ab"[i % 2]} for i in range(60)]))
+    assert [float(line.split(",")[2]) for line in lines] == pytest.approx(p.max(dim=1).values.tolist())

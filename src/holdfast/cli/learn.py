@@ -12,7 +12,7 @@ import time
 from collections.abc import Generator, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TextIO
 
 import torch
 import typer
@@ -22,6 +22,7 @@ from rich.text import Text
 from holdfast.cli.options import Threads, err, out
 from holdfast.core.atomic import replacing
 from holdfast.data.rows import Row, read_rows
+from holdfast.report.rendering import for_spreadsheets
 from holdfast.report.stream_page import StreamFacts, stream_page
 from holdfast.tables import BadRow, TableLearner, load_table_learner
 
@@ -49,6 +50,9 @@ def learn_command(
     skip: Skip = False,
     size: Size = 64,
     threads: Threads = 1,
+    save_every: Annotated[
+        float, typer.Option(min=0, help="Seconds between two saves, so that a killed command can go on.")
+    ] = 60.0,
 ) -> None:
     """Learn a table in its order; each row is predicted before it is learned."""
     torch.set_num_threads(threads)
@@ -69,7 +73,7 @@ def learn_command(
     with _Stop() as stop, contextlib.closing(_read(source, label, size)) as read:
         rows = read if source == "-" else islice(read, n_before, None)  # nothing that was read comes again on '-'
         try:
-            _learn_all(learner, rows, stop, skip=skip)
+            _learn_all(learner, rows, stop, _Saving(learner, out_file, save_every), skip=skip)
         except BadRow as error:
             if not learner.accuracy.n:
                 raise
@@ -103,19 +107,38 @@ def predict_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A learner that 'holdfast learn' saved.")],
     source: Source,
     out_file: Annotated[Path | None, typer.Option("--out", help="A CSV file; by default standard output.")] = None,
+    probability: Annotated[
+        bool, typer.Option("--probability", help="Add a column with the probability of the label.")
+    ] = False,
     skip: Skip = False,
     size: Size = 64,
     threads: Threads = 1,
 ) -> None:
-    """Predict the label of each row of a table: CSV with the place of the row and its label."""
+    """Predict the label of each row of a table: CSV with the place of the row and its label.
+
+    Rows of standard input are answered one by one. A text that a spreadsheet would calculate has a ' before it.
+    """
     torch.set_num_threads(threads)
     learner = load_table_learner(model)
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(["row", learner.label])
+    if out_file is None:
+        _predict(learner, source, sys.stdout, probability=probability, skip=skip, size=size)
+        return
+    with replacing(out_file) as file:
+        text = io.TextIOWrapper(file, "utf-8", newline="")
+        try:
+            _predict(learner, source, text, probability=probability, skip=skip, size=size)
+        finally:
+            text.detach()  # which writes what is left, and leaves the file open
+    out.print(f"wrote {out_file}")
+
+
+def _predict(learner: TableLearner, source: str, file: TextIO, *, probability: bool, skip: bool, size: int) -> None:
+    """Write a line for each row of `source`."""
+    writer = csv.writer(file)
+    writer.writerow([for_spreadsheets(name) for name in ["row", learner.label, *["probability"][: int(probability)]]])
     named = 0
     with contextlib.closing(_read(source, learner.label, size)) as read:
-        for rows in _batches(read, 128):
+        for rows in _batches(read, 1 if source == "-" else 128):
             good = []
             for row in rows:
                 try:
@@ -125,14 +148,34 @@ def predict_command(
                     if not skip:
                         raise
                     named = _name_bad(error, named)
-            for row, predicted in zip(good, learner.predict([row.values for row in good]), strict=True):
-                writer.writerow([row.where, predicted])
-    if out_file is None:
-        sys.stdout.write(text.getvalue())
-        return
-    with replacing(out_file) as file:
-        file.write(text.getvalue().encode())
-    out.print(f"wrote {out_file}")
+            for row, answer in zip(good, _answers(learner, good, probability=probability), strict=True):
+                writer.writerow([for_spreadsheets(cell) for cell in (row.where, *answer)])
+            file.flush()
+
+
+def _answers(learner: TableLearner, rows: list[Row], *, probability: bool) -> list[tuple[Any, ...]]:
+    """Return for each row its label and, if asked for, the probability of it."""
+    if not rows:
+        return []
+    x = learner.inputs([row.values for row in rows])
+    if not probability:
+        return [(label,) for label in learner.labels.of(learner.learner.predict(x).tolist())]
+    p, classes = learner.learner.predict_proba(x).max(dim=1)
+    return list(zip(learner.labels.of(classes.tolist()), p.tolist(), strict=True))
+
+
+class _Saving:
+    """Saves a learner from time to time."""
+
+    def __init__(self, learner: TableLearner, path: Path, every: float) -> None:
+        self.learner, self.path, self.every = learner, path, every
+        self.saved = time.monotonic()
+
+    def after_batch(self) -> None:
+        """Save if that is due."""
+        if time.monotonic() - self.saved >= self.every:
+            self.learner.save(self.path)
+            self.saved = time.monotonic()
 
 
 class _Stop:
@@ -167,7 +210,7 @@ class _Stop:
         return some
 
 
-def _learn_all(learner: TableLearner, rows: Iterator[Row], stop: _Stop, *, skip: bool) -> None:
+def _learn_all(learner: TableLearner, rows: Iterator[Row], stop: _Stop, saving: _Saving, *, skip: bool) -> None:
     """Learn rows until they end or a signal comes, with a line that says how it goes."""
     named, started, n_first = 0, time.monotonic(), learner.n_rows
     said = started
@@ -185,6 +228,7 @@ def _learn_all(learner: TableLearner, rows: Iterator[Row], stop: _Stop, *, skip:
             learner.skip(len(some) - len(good))
             if good:
                 learner.observe([row.values for row in good], [row.where for row in good])
+                saving.after_batch()
             now = time.monotonic()
             line = _line(learner, (learner.n_rows - n_first) / max(now - started, 1e-9))
             live.update(Text(line))

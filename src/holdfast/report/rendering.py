@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Group, RenderableType
@@ -214,6 +215,7 @@ CSV_HEADER = [
 ]  # fmt: skip
 
 
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet takes a text for that begins so
 
 
@@ -230,7 +232,7 @@ def as_csv(tables: list[Table], base: Path) -> str:
             for column, cell in zip(table.columns, row.cells, strict=True):
                 verdict = cell.verdict
                 writer.writerow(
-                    _guarded(each)
+                    for_spreadsheets(each)
                     for each in [
                         table.id,
                         row.name,
@@ -253,8 +255,16 @@ def as_csv(tables: list[Table], base: Path) -> str:
     return file.getvalue()
 
 
-def _guarded(value: str | float | None) -> str | float | None:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+def for_spreadsheets(value: Any) -> Any:
+    """Return a cell of a CSV file; a text that a spreadsheet would calculate gets a ' before it, a number stays.
+
+    Example:
+        >>> [for_spreadsheets(value) for value in ("=1+1", "-1", -1, "er")]
+        ["'=1+1", '-1', -1, 'er']
+    """
+    if not isinstance(value, str) or not value.startswith(FORMULA):
+        return value
+    return value if _NUMBER.fullmatch(value) else f"'{value}"
 
 
 LATEX = {

@@ -12,13 +12,12 @@ from filelock import FileLock
 from hypothesis import settings
 
 from tests.support.command import holdfast as holdfast  # a fixture of many tests
+from tests.support.places import SHARED
 
 # The same examples in every run of CI: a new one is found at a desk, not when something else lands.
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
-
-SHARED = Path(__file__).parents[2] / "shared"
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "holdfast"
+TESTS = Path(__file__).parent
+SUPPORT = "tests.support."
+SOURCE = TESTS.parent / "src" / "holdfast"
 
 # Each part may import itself and the parts named here, directly or through them.
 ALLOWED = {
@@ -125,6 +127,21 @@ def test_no_import_points_upwards(path):
 
 def test_every_part_has_its_place():
     assert {part_of(path) for path in FILES} <= set(ALLOWED)
+
+
+def test_tests_import_from_support_and_never_from_each_other():
+    found = []
+    for path in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                modules = ["." * node.level + (node.module or "")]
+            found += [
+                f"{path.relative_to(TESTS)}: {module}"
+                for module in modules
+                if module.startswith(".") or (module.split(".")[0] == "tests" and not f"{module}.".startswith(SUPPORT))
+            ]
+    assert found == []
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from holdfast.core.checkpoint import read_checkpoint, write_checkpoint
 from holdfast.core.input_watch import InputWarning
 from holdfast.data.rows import PICTURE
 from holdfast.tables import Accuracy, BadRow, Columns, TableLearner, as_rows, load_table_learner
-
-from .support.same import assert_same
+from tests.support.same import assert_same
 
 FAST = {"hidden": 8}
 

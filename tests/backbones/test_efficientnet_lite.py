@@ -10,18 +10,13 @@ from holdfast.backbones import _efficientnet_lite
 from holdfast.backbones._efficientnet_lite import EfficientnetLite, scaled
 from holdfast.backbones._published import PublishedWeights
 from holdfast.backbones.efficientnet_lite0 import EfficientnetLite0
-from holdfast.backbones.efficientnet_lite1 import EfficientnetLite1
-from holdfast.backbones.efficientnet_lite2 import EfficientnetLite2
 from holdfast.build import build_model
 from holdfast.core.model import Model
 from holdfast.settings import LearnerSettings
+from tests.support.weights import SIZES, needs_weights
 
 N_PUBLISHED = 4_694_024  # numbers in the published file
 N_CLASSIFIER = 1280 * 1000 + 1000
-
-SIZES = [EfficientnetLite0, EfficientnetLite1, EfficientnetLite2]
-installed = all(importlib.util.find_spec(size.weights.package) for size in SIZES)
-needs_weights = pytest.mark.skipif(not installed, reason="without the extra 'pretrained'")
 
 
 def test_it_has_as_many_numbers_as_were_published():

@@ -15,8 +15,7 @@ from holdfast.cli import app
 from holdfast.cli import learn as learn_module
 from holdfast.data.rows import Row
 from holdfast.tables import load_table_learner
-
-from ..support.same import assert_same
+from tests.support.same import assert_same
 
 RUN = CliRunner()
 FEW = ["--method", "er"]  # whose step takes less than that of the default

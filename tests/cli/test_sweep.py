@@ -23,9 +23,9 @@ from holdfast.experiments.recipes import load_recipe
 from holdfast.experiments.results import Busy, ResultStore
 from holdfast.experiments.run import CHECKPOINT
 from holdfast.experiments.sweep import Job, SweepReport
-from tests.experiments.test_run import toy_experiment
-from tests.experiments.test_sweep import assert_as_if_undisturbed
+from tests.support.experiments import toy_experiment
 from tests.support.gated import Gated, at_gate, open_gate, wait_for
+from tests.support.sweeps import assert_as_if_undisturbed
 
 ROOT = Path(__file__).parents[2]
 

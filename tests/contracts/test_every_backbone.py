@@ -11,8 +11,7 @@ import torch
 from holdfast import Learner, load_learner
 from holdfast.parts import find, names
 from holdfast.settings import options_of
-
-from ..backbones.test_efficientnet_lite import needs_weights
+from tests.support.weights import needs_weights
 
 SHAPE = (3, 32, 32)
 PRETRAINED = pytest.param({"name": "efficientnet_lite0", "pretrained": True}, marks=needs_weights, id="pretrained")

@@ -14,8 +14,7 @@ from holdfast.experiments.probes._logger import Logger
 from holdfast.experiments.probing import find_probe, probe_names
 from holdfast.parts import names
 from holdfast.settings import Part
-
-from .test_methods import settings_of
+from tests.support.toy import settings_of
 
 OPTIONS: dict[str, dict[str, Any]] = {"curve": {"every": 5}, "prequential": {"every": 5, "window": 20}}
 PACKAGES = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}

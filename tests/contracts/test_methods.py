@@ -19,6 +19,7 @@ from holdfast.checks.methods import (
 from holdfast.core.classes import SETTINGS, Setting
 from holdfast.methods._base import ReplayMethod
 from holdfast.parts import find, names
+from tests.support.toy import settings_of
 
 WRAPPED = [f"er+{name}" for name in names("wrappers")]
 METHODS = [*names("methods"), *WRAPPED]
@@ -34,27 +35,10 @@ PAIRS = [  # a method without a memory has no selection to vary
 UNFIT = {("scr", "gradient_diversity"), ("knn", "gradient_diversity"), ("knn", "reservoir")}
 UNFIT |= {("hedge", "gradient_diversity"), ("er+ncm", "reservoir")}
 
-# They add up features, or store them, and train no backbone: here an input is its own features.
-UNTRAINED = {"ncm", "slda", "analytic", "randumb", "knn", "hedge"}
 REPLAYS_NOTHING = {"knn"}
 
 each_pair = pytest.mark.parametrize(("method", "selection"), PAIRS)
 each_setting = pytest.mark.parametrize("setting", SETTINGS)
-
-
-def settings_of(method: str, selection: str, setting: Setting) -> dict[str, Any]:
-    few: dict[str, Any] = {"replay_size": 2} if method == "mer" else {}  # which takes a step for each of them
-    if method == "er+mkd":
-        few = {"teacher_weight": 1.0}  # the default is for streams a hundred times as long
-    return {
-        "method": {"name": method, **few},
-        "selection": selection,
-        "retrieval": "old_tasks",
-        "setting": setting,
-        "backbone": "identity" if method in UNTRAINED else {"name": "mlp", "hidden": [16]},
-        "memory": 30,
-        "lr": 0.1 if method == "er_ace" else 0.05,  # which learns new classes more slowly
-    }
 
 
 @pytest.mark.parametrize("method", METHODS)

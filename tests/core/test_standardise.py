@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.standardise import LIMIT, OUTLIER, Standardise
-
-from ..support.same import assert_same
+from tests.support.same import assert_same
 
 
 def after(x: torch.Tensor, sizes: list[int]) -> Standardise:

@@ -11,8 +11,8 @@ from holdfast.data.awa1 import _split, convert_awa1
 from holdfast.data.catalogue import CATALOGUE
 from holdfast.data.layouts import read_awa1_features
 from holdfast.data.places import BrokenData, MissingData
-from tests.conftest import SHARED
 from tests.support import data_files
+from tests.support.places import SHARED
 
 CLASSES = ("antelope", "killer+whale", "bat")
 N_PICTURES = {"antelope": 21, "killer+whale": 12, "bat": 7}

@@ -16,8 +16,7 @@ from holdfast.experiments.orders import Order, Outcome, Report, carry_out
 from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import Refused, ResultStore
 from holdfast.experiments.run import CHECKPOINT, How, Interrupted, run
-
-from .test_run import toy_experiment
+from tests.support.experiments import toy_experiment
 
 DIGITS = {"stream": "split_digits", "setting": "class", "selection": "reservoir"}
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.experiments.durations import Size, expected_seconds, seconds_until_done, size_of
 from holdfast.experiments.experiment import Experiment
-
-from .test_run import toy_experiment
+from tests.support.experiments import toy_experiment
 
 
 def test_runs_that_differ_in_the_seed_only_are_of_one_kind() -> None:

@@ -22,8 +22,7 @@ from holdfast.experiments.equivalent import (
 )
 from holdfast.experiments.results import Result
 from holdfast.experiments.tables import code_notes, compared, comparison
-
-from .test_run import toy_experiment
+from tests.support.experiments import toy_experiment
 
 OLD, NEW, NEWEST = ({"core.model": text, "methods.er": "0" * 8} for text in ("a" * 8, "b" * 8, "c" * 8))
 

@@ -15,8 +15,7 @@ from holdfast.experiments.remake import remake
 from holdfast.experiments.results import Refused, ResultStore
 from holdfast.experiments.run import CHECKPOINT, Interrupted, run
 from holdfast.settings import Part
-
-from .test_run import toy_experiment
+from tests.support.experiments import toy_experiment
 
 METHOD = """
 from dataclasses import dataclass

@@ -13,8 +13,7 @@ from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import CHECKPOINT
 from holdfast.streams._base import Stream
-
-from .test_run import toy_experiment
+from tests.support.experiments import toy_experiment
 
 
 class Listening:

@@ -16,8 +16,7 @@ from holdfast.experiments.run import Interrupted, run
 from holdfast.learner import Learner
 from holdfast.parts import Unknown
 from holdfast.settings import Part
-
-from .test_run import _after, toy_experiment
+from tests.support.experiments import after, toy_experiment
 
 MINE = Part(name=f"{__name__}:Mine")
 CURVE = Part(name="curve", options={"every": 6})
@@ -76,7 +75,7 @@ def test_a_part_with_other_options_is_not_the_one_that_is_wanted(tmp_path: Path)
 
 def stopped(store: ResultStore, n_steps: int, *probes: Part) -> None:
     with pytest.raises(Interrupted):
-        run(toy_experiment(), store, probes=probes, stop=_after(n_steps))
+        run(toy_experiment(), store, probes=probes, stop=after(n_steps))
 
 
 def test_a_probe_that_the_run_began_with_goes_on_unnamed(tmp_path: Path) -> None:

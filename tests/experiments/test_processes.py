@@ -15,8 +15,7 @@ from holdfast.experiments import processes
 from holdfast.experiments.orders import Begun, Order, Outcome
 from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import ResultStore
-
-from .test_run import toy_experiment
+from tests.support.experiments import toy_experiment
 
 
 @pytest.fixture

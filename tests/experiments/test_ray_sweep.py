@@ -19,10 +19,9 @@ from holdfast.experiments.ray_sweep import connected, ray_sweep
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import Interrupted
 from holdfast.experiments.sweep import Job
+from tests.support.experiments import toy_experiment
 from tests.support.gated import at_gate, open_gate
-
-from .test_run import toy_experiment
-from .test_sweep import Beside, Listening, assert_as_if_undisturbed, gated
+from tests.support.sweeps import Beside, Listening, assert_as_if_undisturbed, gated
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,8 +14,7 @@ from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.remake import Remake, remake
 from holdfast.experiments.results import Refused, Result, ResultStore
 from holdfast.experiments.run import CHECKPOINT, Interrupted, run
-
-from .test_run import toy_experiment
+from tests.support.experiments import toy_experiment
 
 STORED = Path(__file__).parents[2] / "results" / "permuted_digits"
 OTHER = {"core.model": "00000000"}

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.core.checkpoint import previous_checkpoint, read_checkpoint
-from holdfast.experiments.experiment import Experiment
+from holdfast.core.checkpoint import previous_checkpoint
 from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.probes.accuracy import measured_accuracy
 from holdfast.experiments.results import Refused, ResultStore
@@ -17,29 +16,10 @@ from holdfast.experiments.run import CHECKPOINT, Interrupted, run
 from holdfast.learner import Learner
 from holdfast.settings import Part
 from holdfast.streams._base import Task
+from tests.support.experiments import after, left_behind, toy_experiment
 from tests.support.killed import run_in_a_process
 from tests.support.same import assert_same
 from tests.support.toy import Toy
-
-
-def toy_experiment(**changes: object) -> Experiment:
-    settings = {
-        "stream": {"name": f"{Toy.__module__}:Toy"},
-        "method": "er",
-        "setting": "class",
-        "backbone": {"name": "mlp", "hidden": [16]},
-        "memory": 30,
-        "selection": "ring",
-        "momentum": 0.5,
-    }
-    return Experiment.model_validate(settings | changes)
-
-
-def left_behind(store: ResultStore, experiment: Experiment) -> dict[str, object]:
-    """All that a run leaves but the time it took."""
-    state = read_checkpoint(store.folder(experiment) / CHECKPOINT)
-    del state["probes"]["timing"]
-    return state
 
 
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(tmp_path: Path) -> None:
@@ -72,7 +52,7 @@ def test_a_run_with_dropout_restores_the_global_random_state(tmp_path: Path) -> 
     experiment = toy_experiment(backbone={"name": f"{__name__}:Dropping"})
     expected = run(experiment, ResultStore(tmp_path / "a"))
     with pytest.raises(Interrupted):
-        run(experiment, ResultStore(tmp_path / "b"), stop=_after(7))
+        run(experiment, ResultStore(tmp_path / "b"), stop=after(7))
     assert run(experiment, ResultStore(tmp_path / "b")).accuracies == expected.accuracies
     assert_same(
         left_behind(ResultStore(tmp_path / "a"), experiment), left_behind(ResultStore(tmp_path / "b"), experiment)
@@ -103,7 +83,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(tmp_path: Pa
     expected = run(experiment, ResultStore(tmp_path / "a"))
     store = ResultStore(tmp_path / "b")
     with pytest.raises(Interrupted):
-        run(experiment, store, checkpoint_seconds=0, stop=_after(9))
+        run(experiment, store, checkpoint_seconds=0, stop=after(9))
     path = store.folder(experiment) / CHECKPOINT
     assert previous_checkpoint(path).exists()
     content = bytearray(path.read_bytes())
@@ -119,7 +99,7 @@ def test_when_no_checkpoint_is_whole_the_run_begins_anew_and_says_so(tmp_path: P
     experiment = toy_experiment()
     store = ResultStore(tmp_path)
     with pytest.raises(Interrupted):
-        run(experiment, store, stop=_after(3))
+        run(experiment, store, stop=after(3))
     (store.folder(experiment) / CHECKPOINT).write_bytes(b"no checkpoint")
     with pytest.warns(UserWarning, match="begins anew"):
         result = run(experiment, store)
@@ -136,13 +116,13 @@ def test_fresh_runs_again(tmp_path: Path) -> None:
     experiment = toy_experiment()
     run(experiment, ResultStore(tmp_path))
     with pytest.raises(Interrupted):
-        run(experiment, ResultStore(tmp_path), fresh=True, stop=_after(1))
+        run(experiment, ResultStore(tmp_path), fresh=True, stop=after(1))
 
 
 def test_a_folder_of_another_configuration_is_refused(tmp_path: Path) -> None:
     experiment, store = toy_experiment(), ResultStore(tmp_path)
     with pytest.raises(Interrupted):
-        run(experiment, store, stop=_after(1))
+        run(experiment, store, stop=after(1))
     path = store.folder(experiment) / "experiment.json"
     path.write_text(path.read_text().replace('"memory": 30', '"memory": 31'))
     with pytest.raises(Refused, match="made with memory=31, not 30"):
@@ -225,11 +205,6 @@ def test_joint_tests_every_task_once(tmp_path: Path) -> None:
     result = run(experiment, ResultStore(tmp_path))
     assert (len(result.accuracies), len(result.accuracies[0])) == (1, 5)
     assert set(result.metrics) == {"average_accuracy", "gigaflops_per_batch"}
-
-
-def _after(n_steps: int):
-    asked = iter(range(10**6))
-    return lambda: next(asked) >= n_steps - 1
 
 
 def _never_asked() -> bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -16,29 +15,10 @@ from holdfast.experiments.orders import Begun, Died, Order, Outcome, Report, War
 from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import Interrupted, run
-from holdfast.experiments.sweep import MAX_DEATHS, Job, SweepReport, oversee, sweep
-from tests.support.gated import Gated, at_gate, open_gate
-from tests.support.same import assert_same
-
-from .test_run import left_behind, toy_experiment
-
-
-class Listening:
-    """Remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.seconds_left: list[float | None] = []
-        self.was_stopping = False
-
-    def said(self, job: Job, text: str) -> None:
-        self.lines.append(f"{job.experiment.row} {job.experiment.seed}: {text}")
-
-    def showed(self, jobs: Sequence[Job], seconds_left: float | None) -> None:
-        self.seconds_left.append(seconds_left)
-
-    def stopping(self) -> None:
-        self.was_stopping = True
+from holdfast.experiments.sweep import MAX_DEATHS, SweepReport, oversee, sweep
+from tests.support.experiments import toy_experiment
+from tests.support.gated import at_gate, open_gate
+from tests.support.sweeps import Beside, Listening, assert_as_if_undisturbed, gated
 
 
 class Pretended:
@@ -85,20 +65,6 @@ def pretended_sweep(
     stop: Callable[[], bool] = lambda: False,
 ) -> SweepReport:
     return oversee(experiments, ResultStore(folder), {}, lambda: pool, watcher=watcher or Listening(), stop=stop)
-
-
-def gated(folder: Path, seed: int) -> Experiment:
-    folder.mkdir(exist_ok=True)
-    return toy_experiment(stream={"name": f"{Gated.__module__}:Gated", "gate": str(folder)}, seed=seed)
-
-
-def assert_as_if_undisturbed(experiment: Experiment, store: ResultStore, other: Path) -> None:
-    """What a sweep left of a run is, to the bit, what a run in this process leaves."""
-    expected = run(experiment, ResultStore(other))
-    result = store.find(experiment)
-    assert result is not None
-    assert result.accuracies == expected.accuracies
-    assert_same(left_behind(store, experiment), left_behind(ResultStore(other), experiment))
 
 
 def test_heavier_runs_come_first_and_equal_ones_in_the_order_asked_for(tmp_path: Path) -> None:
@@ -240,26 +206,3 @@ def test_two_sweeps_on_one_folder_do_each_run_once(tmp_path: Path) -> None:
     assert sum(3 - report.n_found for report in reports) == 3, "a run was done twice, or by nobody"
     for experiment in experiments:
         assert_as_if_undisturbed(experiment, store, tmp_path / "undisturbed")
-
-
-class Beside(threading.Thread):
-    """Runs something while the block runs, and fails with it."""
-
-    def __init__(self, target: Callable[[], None]) -> None:
-        super().__init__()
-        self.body = target
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self.body()
-        except BaseException as error:
-            self.error = error
-
-    def __enter__(self) -> None:
-        self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.join()
-        if self.error is not None:
-            raise self.error

@@ -20,8 +20,7 @@ from holdfast.export.files import ExportDiffers, export_method
 from holdfast.export.networks import NotExportable
 from holdfast.methods.er import ER
 from holdfast.parts import names
-from tests.contracts.test_methods import settings_of
-from tests.support.toy import N_FEATURES, toy_batches
+from tests.support.toy import N_FEATURES, settings_of, toy_batches
 
 NOT_EXPORTABLE = {"knn"}
 # One method of each kind of network; to make an ONNX file takes four times as long as the other kind.

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from . import _loop
+from tests.support import tries as loop
 
 FOLDER = Path(__file__).parent
 counts: dict[str, int] = {}  # of tries, by test
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    _loop.n_fuzzers = max(1, sum(map(_is_fuzzer, items)))
+    loop.n_fuzzers = max(1, sum(map(_is_fuzzer, items)))
 
 
 def _is_fuzzer(item: pytest.Item) -> bool:
@@ -26,14 +26,14 @@ def _is_fuzzer(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    _loop.count.n_tries = 0
+    loop.count.n_tries = 0
     try:
         yield
     finally:
         if _is_fuzzer(item):
-            counts[item.nodeid] = _loop.count.n_tries
-            told = f"try {_loop.count.last}, the {_loop.count.n_tries}. of this run"
-            item.add_report_section("call", "fuzz", f"{told}; HOLDFAST_FUZZ_FIRST={_loop.count.last} begins with it")
+            counts[item.nodeid] = loop.count.n_tries
+            told = f"try {loop.count.last}, the {loop.count.n_tries}. of this run"
+            item.add_report_section("call", "fuzz", f"{told}; HOLDFAST_FUZZ_FIRST={loop.count.last} begins with it")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

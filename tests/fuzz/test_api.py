@@ -16,11 +16,10 @@ from holdfast import Learner, load_learner
 from holdfast.core.classes import SETTINGS
 from holdfast.methods._base import Diverged
 from tests.support.interrupted import AtLine
+from tests.support.learners import LEARNERS, N_INPUTS
 from tests.support.same import assert_same
 from tests.support.trees import compact
-
-from ._loop import tries
-from .test_checkpoints import LEARNERS, N_INPUTS
+from tests.support.tries import tries
 
 OTHERS: dict[str, dict[str, Any]] = {
     **{name: {"method": name} for name in ("ncm", "slda", "analytic", "knn", "hedge", "mega2", "soft_gem")},

@@ -24,8 +24,7 @@ from holdfast.data.photos import decode
 from holdfast.data.places import BrokenData, MissingData
 from holdfast.streams.arrays import Arrays
 from tests.support import data_files
-
-from ._loop import tries
+from tests.support.tries import tries
 
 WORDS = [b"..", b"/", b"\\", b"\0", b"\x1b", b"9" * 400, b"-1", b"NaN", b"\xff", b"PK\1\2", b"(", b"{", b"\n", b"%!PS"]
 

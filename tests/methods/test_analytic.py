@@ -12,8 +12,7 @@ from torch import Tensor
 
 from holdfast.methods._projection import project, random_matrix
 from holdfast.methods.analytic import CANDIDATES, recursive_step
-
-from .test_sums_methods import N_CLASSES, learned, learner_of, made
+from tests.support.sums import N_CLASSES, learned, learner_of, made
 
 
 def solved(x: Tensor, y: Tensor, ridge: float) -> Tensor:

@@ -10,8 +10,7 @@ from torch import nn
 
 from holdfast import Learner
 from holdfast.methods._base import Diverged
-
-from .test_sums_methods import Breaking, made
+from tests.support.sums import Breaking, made
 
 
 def test_the_nearest_stored_samples_vote_by_their_cosines() -> None:

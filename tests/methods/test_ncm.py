@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from sklearn.neighbors import NearestCentroid
 
-from .test_sums_methods import learned, made
+from tests.support.sums import learned, made
 
 
 def test_it_predicts_the_class_whose_mean_has_the_largest_cosine() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .test_sums_methods import learned, learner_of, made
+from tests.support.sums import learned, learner_of, made
 
 
 def test_products_of_features_are_those_of_the_kernel() -> None:

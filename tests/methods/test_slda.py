@@ -15,8 +15,7 @@ from holdfast.core import sums
 from holdfast.core.checkpoint import write_checkpoint
 from holdfast.methods._base import Diverged
 from holdfast.methods.slda import MOST_SHRINKAGE, Slda, _Factor, _ridge, oas_shrinkage
-
-from .test_sums_methods import N_CLASSES, learned, learner_of, made, method_of
+from tests.support.sums import N_CLASSES, learned, learner_of, made, method_of
 
 
 def stretched(n: int) -> tuple[Tensor, Tensor]:

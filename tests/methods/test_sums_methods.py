@@ -10,50 +10,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from holdfast import Learner, load_learner
 from holdfast.core.checkpoint import read_checkpoint, write_checkpoint
 from holdfast.methods._base import Diverged
-from holdfast.methods._sums import LEAST, SumsMethod
+from holdfast.methods._sums import LEAST
 from tests.support.bare import bare
 from tests.support.same import assert_same
+from tests.support.sums import METHODS, N_CLASSES, N_FEATURES, Breaking, learned, learner_of, made, method_of
 
-N_FEATURES, N_CLASSES = 6, 4
-METHODS: dict[str, dict[str, Any]] = {
-    "ncm": {"method": "ncm"},
-    "ncm euclidean": {"method": "ncm", "distance": "euclidean"},
-    "slda": {"method": "slda"},
-    "slda powered": {"method": "slda", "power": 0.5},
-    "analytic": {"method": "analytic"},
-    "analytic fixed": {"method": "analytic", "ridge": 0.5},
-    "analytic recursive": {"method": "analytic", "ridge": 0.5, "form": "recursive"},
-    "analytic projected": {"method": "analytic", "width": 20},
-    "randumb": {"method": "randumb", "width": 20},
-}
 each_method = pytest.mark.parametrize("name", METHODS)
-
-
-def made(n: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    rng = torch.Generator().manual_seed(seed)
-    y = torch.randint(N_CLASSES, (n,), generator=rng)
-    return torch.randn(n, N_FEATURES, generator=rng) + 2 * torch.eye(N_FEATURES)[y], y
-
-
-def learner_of(name: str, **more: Any) -> Learner:
-    return bare(**{"backbone": "identity", "n_classes": N_CLASSES, **METHODS[name], **more})
-
-
-def learned(name: str, x: Tensor, y: Tensor, size: int = 10, **more: Any) -> Learner:
-    learner = learner_of(name, **more)
-    for part_x, part_y in zip(torch.split(x, size), torch.split(y, size), strict=True):
-        learner.observe(part_x, part_y)
-    return learner
-
-
-def method_of(learner: Learner) -> SumsMethod:
-    assert isinstance(learner.method, SumsMethod)
-    return learner.method
 
 
 def state_of(learner: Learner) -> Any:
@@ -181,13 +148,6 @@ def test_a_file_whose_sums_are_of_other_classes_is_refused(name: str, tmp_path: 
     write_checkpoint(tmp_path / "other", state)
     with pytest.raises(ValueError, match="sums of 5 classes, but a head of 4"):
         load_learner(tmp_path / "other")
-
-
-class Breaking(nn.Module):
-    """Features that overflow for large inputs."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.exp(100 * x)
 
 
 @each_method

@@ -12,8 +12,8 @@ from holdfast.experiments.results import ResultStore
 from holdfast.report.drift_map import NO_MAP, drift_map
 from holdfast.report.figures import make_figure, missing_for_figure, paper_figures, with_maps
 from holdfast.report.paper import make_table, paper_tables, stored_runs
-from tests.report.test_paper import TEX
 from tests.support.made_up_results import learned_in_turn, put_record, store, store_in_turn
+from tests.support.places import TEX
 
 BENCHMARKS = ["permuted_mnist", "split_cifar100", "split_cub", "split_awa"]
 

@@ -1,9 +1,7 @@
 """The paper's numbers are those of its LaTeX, and stored results find their places."""
 
 import json
-import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,10 +15,8 @@ from holdfast.report.page import counted
 from holdfast.report.paper import chosen_tables, make_table, missing_experiments, paper_tables, stored_runs
 from holdfast.report.rendering import numbers
 from holdfast.report.tables import parse_printed
-from tests.conftest import SHARED
 from tests.support.made_up_results import store
-
-TEX = Path(os.environ.get("HOLDFAST_PAPER", SHARED / "paper.tex"))
+from tests.support.places import TEX
 
 
 def latex_rows(source: str, label: str) -> list[list[str]]:

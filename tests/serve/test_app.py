@@ -14,7 +14,7 @@ from holdfast.loading import load_learner
 from holdfast.serve.limits import Limits
 from holdfast.serve.tokens import Tokens
 from holdfast.serve.wire import plain_scores
-from tests.serve.support import SMALL, busy, serving, toy_batch
+from tests.support.serving import SMALL, busy, serving, toy_batch
 
 TOKENS = Tokens(
     [("observer-0123456789", ["observe"]), ("predictor-0123456789", ["predict"]), ("admin-0123456789", ["admin"])]

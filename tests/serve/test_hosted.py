@@ -15,7 +15,7 @@ from holdfast.core.checkpoint import checksum_of, previous_checkpoint
 from holdfast.learner import Learner
 from holdfast.serve import hosted as hosted_module
 from holdfast.serve.hosted import MODEL, Busy, Hosted, KeyTaken, NotDurable, create_hosted, open_hosted
-from tests.serve.support import SMALL, busy, toy_batch
+from tests.support.serving import SMALL, busy, toy_batch
 
 
 def batch(seed: int) -> tuple[torch.Tensor, list[int]]:

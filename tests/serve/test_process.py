@@ -20,7 +20,7 @@ from holdfast.core.checkpoint import checksum_of
 from holdfast.learner import Learner
 from holdfast.serve.hosted import open_hosted
 from holdfast.serve.process import is_loopback
-from tests.serve.support import SMALL, toy_batch
+from tests.support.serving import SMALL, toy_batch
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 
-from tests.serve.support import SMALL, serving, toy_batch
+from tests.support.serving import SMALL, serving, toy_batch
 
 N_EXAMPLES = 12  # of each operation and kind
 OPERATIONS = [

@@ -1,5 +1,28 @@
-"""A stream that anything should learn: the one of `holdfast check`."""
+"""A stream that anything should learn, the one of `holdfast check`, and settings with which every method learns it."""
+
+from __future__ import annotations
+
+from typing import Any
 
 from holdfast.checks.toy import N_FEATURES, Toy, toy_batches
+from holdfast.core.classes import Setting
 
-__all__ = ["N_FEATURES", "Toy", "toy_batches"]
+__all__ = ["N_FEATURES", "Toy", "settings_of", "toy_batches"]
+
+# They add up features, or store them, and train no backbone: here an input is its own features.
+UNTRAINED = {"ncm", "slda", "analytic", "randumb", "knn", "hedge"}
+
+
+def settings_of(method: str, selection: str, setting: Setting) -> dict[str, Any]:
+    few: dict[str, Any] = {"replay_size": 2} if method == "mer" else {}  # which takes a step for each of them
+    if method == "er+mkd":
+        few = {"teacher_weight": 1.0}  # the default is for streams a hundred times as long
+    return {
+        "method": {"name": method, **few},
+        "selection": selection,
+        "retrieval": "old_tasks",
+        "setting": setting,
+        "backbone": "identity" if method in UNTRAINED else {"name": "mlp", "hidden": [16]},
+        "memory": 30,
+        "lr": 0.1 if method == "er_ace" else 0.05,  # which learns new classes more slowly
+    }

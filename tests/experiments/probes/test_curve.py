@@ -15,8 +15,7 @@ from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
 from holdfast.settings import Part
 from tests.support.bare import bare
-
-from ..test_run import toy_experiment
+from tests.support.experiments import toy_experiment
 
 EVERY = 5
 

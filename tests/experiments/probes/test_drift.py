@@ -6,9 +6,8 @@ from holdfast.experiments.probes.drift import Drift
 from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import run
 from holdfast.experiments.tables import drift_rows
+from tests.support.experiments import toy_experiment
 from tests.support.toy import Toy, toy_batches
-
-from ..test_run import toy_experiment
 
 
 def test_a_run_records_drift_after_each_task(tmp_path):

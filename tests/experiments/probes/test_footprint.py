@@ -13,8 +13,7 @@ from holdfast.experiments.run import run
 from holdfast.learner import Learner
 from holdfast.methods._base import Diverged
 from holdfast.methods.er import ER
-
-from ..test_run import toy_experiment
+from tests.support.experiments import toy_experiment
 
 N_FEATURES, HIDDEN, N_CLASSES, BATCH = 8, 16, 6, 5
 N_WEIGHTS = HIDDEN * (N_FEATURES + 1) + N_CLASSES * (HIDDEN + 1)

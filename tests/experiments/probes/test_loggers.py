@@ -13,8 +13,7 @@ from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import Interrupted, run
 from holdfast.methods.er import ER
 from holdfast.settings import Part
-
-from ..test_run import _after, toy_experiment
+from tests.support.experiments import after, toy_experiment
 
 History = dict[str, list[tuple[int, float]]]  # by name, step and value
 EXPERIMENT = toy_experiment()
@@ -108,7 +107,7 @@ def test_a_run_that_was_stopped_and_thrown_back_logs_all_and_nothing_twice(
 
     store = ResultStore(tmp_path / "runs")
     with pytest.raises(Interrupted):
-        run(EXPERIMENT, store, probes=probes, stop=_after(11))
+        run(EXPERIMENT, store, probes=probes, stop=after(11))
     with pytest.MonkeyPatch.context() as patch:  # an error after step 11 loses what was learned since
         patch.setattr(ER, "observe", failing_at(6, ER.observe))
         with pytest.raises(ZeroDivisionError):

@@ -20,10 +20,9 @@ from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import Interrupted, run
 from holdfast.learner import Learner
 from holdfast.streams._base import Stream
+from tests.support.experiments import after, left_behind, toy_experiment
 from tests.support.killed import run_in_a_process
 from tests.support.same import assert_same
-
-from ..test_run import _after, left_behind, toy_experiment
 
 
 def digits(**changes: object) -> Experiment:
@@ -77,7 +76,7 @@ def test_a_run_begun_without_a_record_cannot_get_one_once_a_task_is_over(tmp_pat
     for n_steps, is_recorded in ((3, True), (20, False)):
         store = ResultStore(tmp_path / str(n_steps))
         with pytest.raises(Interrupted):
-            run(experiment, store, stop=_after(n_steps))
+            run(experiment, store, stop=after(n_steps))
         if is_recorded:
             run(experiment, store, record=True)
         else:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from holdfast.build import usable_device
-from holdfast.cli.options import err
+from holdfast.cli.options import RunOptions, err
 from holdfast.experiments.budget import flops_per_batch, in_real_time, with_delay, within_budget
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.probing import make_probe, parse_logs, parse_probes
 from holdfast.experiments.recipes import Recipe, Size, load_recipe, parse_changes
+from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import How
 from holdfast.parts import Unknown
 from holdfast.settings import Part
@@ -39,13 +40,6 @@ def all_probes(texts: list[str] | None, logs: list[str] | None) -> tuple[Part, .
     for part in probes:
         make_probe(part)
     return probes
-
-
-def all_experiments(
-    recipe: Recipe, rows: Iterable[str], seeds: Iterable[int], changes: dict[str, Any]
-) -> list[Experiment]:
-    """Return each row with each of the seeds."""
-    return [recipe.experiment(row.strip(), seed=seed, changes=changes) for seed in seeds for row in rows]
 
 
 class Terms(NamedTuple):
@@ -86,23 +80,27 @@ def _flops_of(text: str, recipe: Recipe, seed: int, changes: dict[str, Any], dat
     return flops
 
 
-def way_to_run(
-    data: Path | None,
-    device: str,
-    *,
-    checkpoint_every: float,
-    record: bool,
-    probe: list[str] | None,
-    log: list[str] | None,
-    continue_anyway: bool,
-) -> How:
-    """Return the arguments of a run that --data, --device, --record and others state, all of which can be used."""
-    usable_device(device)
-    return How(
-        data=data,
-        device=device,
-        checkpoint_seconds=checkpoint_every,
-        record=record,
-        probes=all_probes(probe, log),
-        continue_anyway=continue_anyway,
+class Asked(NamedTuple):
+    """Experiments that a command asks for, the place of their results, and the arguments of each run."""
+
+    experiments: list[Experiment]
+    store: ResultStore
+    how: How
+
+
+def asked_for(recipe: Recipe, rows: Iterable[str], seeds: Iterable[int | None], options: RunOptions) -> Asked:
+    """Return each row with each of the seeds, on the terms of the options, all of which can be used."""
+    changes = all_changes(options.changes, options.tasks, options.n_tasks)
+    experiments = [recipe.experiment(row.strip(), seed=seed, changes=changes) for seed in seeds for row in rows]
+    terms = Terms(options.budget, options.real_time, options.label_delay)
+    experiments = on_terms(terms, experiments, recipe, changes, options.data)
+    usable_device(options.device)
+    how = How(
+        data=options.data,
+        device=options.device,
+        checkpoint_seconds=options.checkpoint_every,
+        record=options.record,
+        probes=all_probes(options.probe, options.log),
+        continue_anyway=options.continue_anyway,
     )
+    return Asked(experiments, ResultStore(options.out_folder), how)

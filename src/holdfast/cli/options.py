@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import json
 import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.box import SIMPLE
@@ -98,6 +101,52 @@ RealTime = Annotated[
 ]
 LabelDelay = Annotated[int, typer.Option(min=0, help="Labels come so many batches after their inputs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of each command that learns the stream of a recipe."""
+
+    size: SizeName = "full"
+    changes: Changes = None
+    tasks: Subset = None
+    n_tasks: NTasks = None
+    budget: Budget = ""
+    real_time: RealTime = ""
+    label_delay: LabelDelay = 0
+    out_folder: OutFolder = Path("runs")
+    data: Data = None
+    device: Device = "cpu"
+    checkpoint_every: Every = 60
+    continue_anyway: ContinueAnyway = False
+    record: Keep = False
+    probe: Measures = None
+    log: Logs = None
+    dry_run: DryRun = False
+    quiet: Quiet = False
+    as_json: Json = False
+
+
+def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with an option for each field of its parameter `options`, as Typer reads signatures."""
+    own = inspect.signature(command).parameters.values()
+    hints = get_type_hints(command, include_extras=True) | get_type_hints(RunOptions, include_extras=True)
+    names = [field.name for field in fields(RunOptions)]
+    shared = [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
+        for field in fields(RunOptions)
+    ]
+
+    @functools.wraps(command)
+    def flat(**given: Any) -> None:
+        options = RunOptions(**{name: given.pop(name) for name in names})
+        command(**given, options=options)
+
+    parameters = [*(each for each in own if each.name != "options"), *shared]
+    parameters = [each.replace(annotation=hints[each.name]) for each in parameters]
+    flat.__dict__["__signature__"] = inspect.Signature(parameters)
+    flat.__annotations__ = {each.name: each.annotation for each in parameters}
+    return flat
 
 
 def parse_seeds(text: str) -> list[int]:

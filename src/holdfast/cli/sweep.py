@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,30 +9,14 @@ import typer
 from holdfast.cli.options import (
     AllMethods,
     AllSeeds,
-    Budget,
-    Changes,
     Columns,
-    ContinueAnyway,
-    Data,
-    Device,
-    DryRun,
-    Every,
-    Json,
-    Keep,
-    LabelDelay,
-    Logs,
-    Measures,
-    NTasks,
-    OutFolder,
-    Quiet,
-    RealTime,
     RecipeName,
-    SizeName,
-    Subset,
+    RunOptions,
     err,
     out,
     parse_seeds,
     print_json,
+    with_run_options,
 )
 
 if TYPE_CHECKING:
@@ -44,69 +27,40 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Number of runs at once
 Ray = Annotated[str | None, typer.Option(metavar="ADDRESS|auto|local", help="A Ray cluster to run on.")]
 
 
+@with_run_options
 def sweep_command(
     recipe: RecipeName,
     methods: AllMethods = "",
     seeds: AllSeeds = "",
-    size: SizeName = "full",
-    changes: Changes = None,
-    tasks: Subset = None,
-    n_tasks: NTasks = None,
-    budget: Budget = "",
-    real_time: RealTime = "",
-    label_delay: LabelDelay = 0,
     workers: Workers = None,
     ray: Ray = None,
-    out_folder: OutFolder = Path("runs"),
-    data: Data = None,
-    device: Device = "cpu",
-    checkpoint_every: Every = 60,
-    continue_anyway: ContinueAnyway = False,
-    record: Keep = False,
-    probe: Measures = None,
-    log: Logs = None,
     columns: Columns = "",
-    dry_run: DryRun = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    *,
+    options: RunOptions,
 ) -> None:
     """Learn one stream with all rows and seeds of a recipe at once, and print a table; started again, it goes on."""
-    from holdfast.cli.asked import Terms, all_changes, all_experiments, on_terms, sized_recipe, way_to_run
+    from holdfast.cli.asked import asked_for, sized_recipe
     from holdfast.cli.plan import print_plan
     from holdfast.cli.sweeping import run_at_once
     from holdfast.cli.tables import as_document, print_comparison
-    from holdfast.experiments.results import ResultStore
     from holdfast.experiments.sweep import count_processors
 
-    loaded = sized_recipe(recipe, size)
+    loaded = sized_recipe(recipe, options.size)
     rows = methods.split(",") if methods else list(loaded.rows) or loaded.compare  # of a stream's own name no rows
-    chosen_seeds = parse_seeds(seeds) if seeds else loaded.seeds
-    asked = all_changes(changes, tasks, n_tasks)
-    experiments = all_experiments(loaded, rows, chosen_seeds, asked)
-    experiments = on_terms(Terms(budget, real_time, label_delay), experiments, loaded, asked, data)
-    store = ResultStore(out_folder)
-    how = way_to_run(
-        data,
-        device,
-        checkpoint_every=checkpoint_every,
-        record=record,
-        probe=probe,
-        log=log,
-        continue_anyway=continue_anyway,
-    )
-    if dry_run:
+    experiments, store, how = asked_for(loaded, rows, parse_seeds(seeds) if seeds else loaded.seeds, options)
+    if options.dry_run:
         n_workers = workers or (1 if ray else count_processors())
-        print_plan(experiments, store, n_workers=n_workers, as_json=as_json)
+        print_plan(experiments, store, n_workers=n_workers, as_json=options.as_json)
         return
-    report = run_at_once(experiments, store, workers=workers, ray=ray, quiet=quiet or as_json, **how)
-    if as_json:
+    report = run_at_once(experiments, store, workers=workers, ray=ray, quiet=options.quiet or options.as_json, **how)
+    if options.as_json:
         results = [as_document(result, store.folder(result.experiment)) for result in report.results]
         failed = [_failed_as_json(failure, store) for failure in report.failures]
         print_json({"results": results, "failed": failed})
     else:
         if report.results:
-            print_comparison(report.results, out_folder, columns)
-        out.print(f"written to {out_folder / loaded.name}")
+            print_comparison(report.results, options.out_folder, columns)
+        out.print(f"written to {options.out_folder / loaded.name}")
     if report.failures:
         err.print(f"{len(report.failures)} of {len(report.results) + len(report.failures)} runs failed:")
         for failure in report.failures:

@@ -32,16 +32,17 @@ def needed() -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     waiting = [Requirement(each) for each in project["dependencies"] + [r for extra in extras.values() for r in extra]]
-    found: set[str] = set()
+    found: set[tuple[str, str]] = set()  # packages, each with an extra of its own or none
     while waiting:
         requirement = waiting.pop()
         name = normal(requirement.name)
-        if name == "holdfast" or name in found:
-            continue
-        found.add(name)
-        below = [Requirement(each) for each in required_by(requirement.name)]
-        waiting += [each for each in below if each.marker is None or each.marker.evaluate({"extra": ""})]
-    return found
+        for extra in ("", *requirement.extras):
+            if name == "holdfast" or (name, extra) in found:
+                continue
+            found.add((name, extra))
+            below = [Requirement(each) for each in required_by(requirement.name)]
+            waiting += [each for each in below if each.marker is None or each.marker.evaluate({"extra": extra})]
+    return {name for name, _ in found}
 
 
 def test_every_package_that_is_needed_has_a_pinned_version_pip_and_setuptools_too():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 import typer
@@ -11,6 +11,11 @@ import typer
 from holdfast.cli.options import Threads, err, out
 from holdfast.core.extras import how_to_install
 from holdfast.memory.storage import parse_bytes
+
+if TYPE_CHECKING:
+    from holdfast.serve.limits import Limits
+    from holdfast.serve.state import ModelState
+    from holdfast.serve.tokens import Tokens
 
 Size = Annotated[str, typer.Option(help="Bytes, as '8 MB'.")]
 
@@ -31,6 +36,14 @@ def serve_command(
     body_seconds: Annotated[float, typer.Option(min=0.1, help="Seconds until a request has to be there.")] = 20.0,
     answer_seconds: Annotated[float, typer.Option(min=0.1, help="Seconds until a batch has to be learned.")] = 30.0,
     threads: Threads = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Serve on a Ray cluster, each learner an actor: auto, local, or the address of a cluster.",
+        ),
+    ] = None,
+    fronts: Annotated[int, typer.Option(min=1, help="Processes that take requests, with --ray.")] = 1,
 ) -> None:
     """Serve named learners over HTTP: they learn while they predict, and survive a crash."""
     try:
@@ -49,6 +62,10 @@ def serve_command(
         body_seconds=body_seconds,
         answer_seconds=answer_seconds,
     )
+    if ray is not None:
+        bounds = {"max_models": max_models, "max_journal_bytes": parse_bytes(max_journal), "threads": threads}
+        _serve_on_ray(folder, known, limits, bounds, address=ray, host=host, port=port, fronts=fronts)
+        return
     torch.set_num_threads(threads)  # before anything is replayed: the last bits depend on it
     shelf = Shelf(folder, max_models=max_models, max_journal_bytes=parse_bytes(max_journal))
     for name, reason in shelf.failed.items():
@@ -61,3 +78,18 @@ def serve_command(
         out.print(f"serving {folder} at {address} ({count}{guard})")
 
     serve(shelf, host=host, port=port, tokens=known, limits=limits, say=say)
+
+
+def _serve_on_ray(
+    folder: Path, tokens: Tokens, limits: Limits, bounds: dict[str, int], *, address: str, **where: Any
+) -> None:
+    from holdfast.serve.on_ray import Served, serve_on_ray
+
+    def say(at: str, states: dict[str, ModelState | None]) -> None:
+        for name in (name for name, state in states.items() if state is None):
+            err.print(f"warning: the model '{name}' is not served: GET /models/{name} says why")
+        guard = "" if tokens else "; no tokens: only for this machine"
+        out.print(f"serving {folder} at {at} ({len(states)} models, on Ray{guard})")
+
+    served = Served(folder.resolve(), tokens, limits, local=not tokens, **bounds)
+    serve_on_ray(served, address=address, say=say, **where)

@@ -7,7 +7,7 @@ import errno
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -21,6 +21,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.middleware import Middleware
 
 from holdfast import __version__
 from holdfast.build import make
@@ -33,6 +34,7 @@ from holdfast.serve.hosted import Busy, Hosted, KeyTaken, NotDurable
 from holdfast.serve.limits import LimitedApp, Limits
 from holdfast.serve.metrics import Metrics
 from holdfast.serve.shelf import ModelExists, ModelFails, NoModel, Shelf, TooMany
+from holdfast.serve.state import described
 from holdfast.serve.tokens import Scope, Tokens
 from holdfast.serve.wire import (
     KEY,
@@ -108,6 +110,7 @@ def create_app(
     tokens: Tokens | None = None,
     limits: Limits | None = None,
     local: bool = False,
+    inside: Sequence[Middleware] = (),
     on_stop: Callable[[], None] | None = None,
 ) -> FastAPI:
     """Return the application over a shelf.
@@ -115,6 +118,7 @@ def create_app(
     Args:
         tokens: None, or none in it: everything is allowed to everyone.
         local: answer only requests for this machine's own names.
+        inside: what takes a request that was admitted before a route does.
         on_stop: called when the server stops, after the last answer.
     """
     tokens, limits = tokens or Tokens(), limits or Limits()
@@ -128,6 +132,7 @@ def create_app(
 
     app = FastAPI(title="Holdfast", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.shelf, app.state.limits, app.state.metrics = shelf, limits, counted
+    app.user_middleware.extend(inside)
     app.add_middleware(LimitedApp, tokens=tokens, limits=limits, metrics=counted, local=local)
     _add_errors(app)
     _add_looking(app)
@@ -185,10 +190,9 @@ def _add_looking(app: FastAPI) -> None:
 
     @app.get("/health", responses=EVERYWHERE, summary="Tell if every model learns and is saved.")
     async def health() -> Health:
-        failing = sorted(
-            {*shelf.failed, *(n for n, m in shelf.models().items() if m.failure is not None or m.save_failure)}
-        )
-        return Health(status="failing" if failing else "ok", models=len(shelf.names()), failing=failing)
+        states = await run_in_threadpool(shelf.states)
+        failing = sorted(name for name, state in states.items() if state is None or state.is_failing)
+        return Health(status="failing" if failing else "ok", models=len(states), failing=failing)
 
     @app.get(
         "/metrics",
@@ -197,12 +201,13 @@ def _add_looking(app: FastAPI) -> None:
         summary="Give counts, durations and the state of each model as text of Prometheus.",
     )
     async def metrics_text() -> Response:
-        text = app.state.metrics.text(shelf.models().items(), shelf.failed)
+        text = app.state.metrics.text(await run_in_threadpool(shelf.states))
         return Response(text, headers={"content-type": metrics.CONTENT_TYPE})
 
     @app.get("/models", responses=EVERYWHERE | GUARDED, summary="List the models.")
     async def list_models() -> Models:
-        return Models(models=[described(name, hosted) for name, hosted in shelf.models().items()])
+        states = await run_in_threadpool(shelf.states)
+        return Models(models=[state.described for state in states.values() if state is not None])
 
     @app.get("/models/{name}", responses=EVERYWHERE | GUARDED | OF_A_MODEL, summary="Describe a model.")
     async def describe(name: ModelName) -> Described:
@@ -388,24 +393,6 @@ def predicted(hosted: Hosted, given: Question) -> dict[str, Any]:
     if decisions is not None:
         found["decisions"] = [asdict(decision) for decision in decisions]
     return found
-
-
-def described(name: str, hosted: Hosted) -> Described:
-    """Describe a model as it is now."""
-    learner, accuracy = hosted.learner, hosted.record.accuracy
-    memory = learner.memory if learner.n_observed else None
-    return Described(
-        name=name,
-        settings=learner.settings.model_dump(mode="json"),
-        n_observed=learner.n_observed,
-        n_samples=hosted.record.n_samples,
-        input_shape=None if learner.input_shape is None else list(learner.input_shape),
-        accuracy=accuracy.window if accuracy.n else None,
-        n_waiting=hosted.n_waiting,
-        journal_bytes=hosted.journal.nbytes,
-        samples_in_memory=None if memory is None else len(memory),
-        failure=hosted.failure or hosted.save_failure,
-    )
 
 
 def learner_of(settings: Settings) -> Learner:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 
-from holdfast.serve.hosted import Hosted
+from holdfast.serve.state import GAUGES, ModelState
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,13 +30,13 @@ class Metrics:
             buckets[bisect_left(BUCKETS, seconds)] += 1
             self._seconds[route, method] += seconds  # type: ignore[assignment]  # a sum of seconds
 
-    def text(self, models: Iterable[tuple[str, Hosted]], failed: Iterable[str]) -> str:
-        """Return everything as text."""
+    def text(self, states: Mapping[str, ModelState | None]) -> str:
+        """Return everything as text; the state of a model that could not be loaded is None."""
         with self._lock:
             requests, seconds = dict(self._requests), dict(self._seconds)
             buckets = {key: list(counts) for key, counts in self._buckets.items()}
         lines = list(_requests(requests, buckets, seconds))
-        lines += _gauges(list(models), list(failed))
+        lines += _gauges(states)
         return "\n".join(lines) + "\n"
 
 
@@ -58,26 +58,15 @@ def _requests(
         yield f"holdfast_request_seconds_count{_labels(route=route, method=method)} {below}"
 
 
-def _gauges(models: list[tuple[str, Hosted]], failed: list[str]) -> Iterator[str]:
-    table: list[tuple[str, str, str, dict[str, float]]] = [
-        ("holdfast_batches_total", "counter", "Batches observed.", {n: m.learner.n_observed for n, m in models}),
-        ("holdfast_samples_total", "counter", "Samples observed.", {n: m.record.n_samples for n, m in models}),
-        ("holdfast_accuracy", "gauge", "Share of right predictions, of the last samples before they were learned.",
-         {n: m.record.accuracy.window for n, m in models if m.record.accuracy.n}),
-        ("holdfast_alarms_total", "counter", "Rises of the error rate (ADWIN).",
-         {n: len(m.record.accuracy.alarms) for n, m in models}),
-        ("holdfast_waiting_calls", "gauge", "Calls that wait to be learned.", {n: m.n_waiting for n, m in models}),
-        ("holdfast_kept_inputs", "gauge", "Inputs that wait for their labels.", {n: len(m.waiting) for n, m in models}),
-        ("holdfast_expired_inputs_total", "counter", "Inputs whose labels came too late, or never.",
-         {n: m.waiting.n_expired for n, m in models}),
-        ("holdfast_journal_bytes", "gauge", "Bytes of the journal.", {n: m.journal.nbytes for n, m in models}),
-        ("holdfast_model_up", "gauge", "1 if the model learns and is saved, 0 if not.",
-         {n: float(m.failure is None and m.save_failure is None) for n, m in models} | dict.fromkeys(failed, 0.0)),
-    ]  # fmt: skip
-    for name, kind, about, values in table:
+def _gauges(states: Mapping[str, ModelState | None]) -> Iterator[str]:
+    for name, (kind, about) in GAUGES.items():
         yield from _head(name, kind, about)
-        for model, value in sorted(values.items()):
-            yield f"{name}{_labels(model=model)} {float(value)}"
+        for model, state in sorted(states.items()):
+            if state is not None and name in state.gauges:
+                yield f"{name}{_labels(model=model)} {float(state.gauges[name])}"
+    yield from _head("holdfast_model_up", "gauge", "1 if the model learns and is saved, 0 if not.")
+    for model, state in sorted(states.items()):
+        yield f"holdfast_model_up{_labels(model=model)} {float(state is not None and not state.is_failing)}"
 
 
 def _head(name: str, kind: str, about: str) -> Iterator[str]:

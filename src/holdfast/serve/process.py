@@ -49,9 +49,11 @@ def serve(
         port: 0 takes a free one.
         say: gets the address, once requests are taken.
     """
-    if not tokens and not is_loopback(host):
+    try:
+        checked_reach(host, tokens)
+    except ValueError:
         shelf.close()
-        raise ValueError(f"{host} can be reached from other machines: give --tokens FILE, or serve on 127.0.0.1")
+        raise
     sys.setswitchinterval(SWITCH_SECONDS)
     limits = limits or Limits()
     app = create_app(shelf, tokens=tokens, limits=limits, local=not tokens, on_stop=shelf.close)
@@ -63,6 +65,7 @@ def serve(
     config = uvicorn.Config(
         app,
         http=_timed_protocol(limits.body_seconds),
+        loop="asyncio",
         ws="none",
         lifespan="on",
         access_log=False,
@@ -76,6 +79,19 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     say(f"http://{shown}:{bound.getsockname()[1]}")
     uvicorn.Server(config).run(sockets=[bound])
+
+
+def checked_reach(host: str, tokens: Tokens | None) -> None:
+    """Raise ValueError if other machines can reach an address, and there are no tokens."""
+    if not tokens and not is_loopback(host):
+        raise ValueError(f"{host} can be reached from other machines: give --tokens FILE, or serve on 127.0.0.1")
+
+
+def free_port(host: str) -> int:
+    """Return a port that nobody listens on now."""
+    with _bound(host, 0) as bound:
+        port: int = bound.getsockname()[1]
+    return port
 
 
 def _bound(host: str, port: int) -> socket.socket:

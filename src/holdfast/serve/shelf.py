@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.core.atomic import sync_folder
 from holdfast.learner import Learner
 from holdfast.serve.hosted import MODEL, Hosted, create_hosted, open_hosted
+from holdfast.serve.state import ModelState, state_of
 from holdfast.serve.wire import NAME
 
 _NEW, _DELETED = ".new-", ".deleted-"  # what the folders of no model begin with
@@ -40,10 +41,11 @@ class Shelf:
     Args:
         folder: of all models; made if it is not there.
         max_models: that may be there.
+        only: leave all models but this one alone: other processes have them.
         limits: of each, as `Hosted` takes them.
     """
 
-    def __init__(self, folder: Path, *, max_models: int = 100, **limits: Any) -> None:
+    def __init__(self, folder: Path, *, max_models: int = 100, only: str | None = None, **limits: Any) -> None:
         self.folder = folder
         self.max_models = max_models
         self.failed: dict[str, str] = {}
@@ -51,12 +53,12 @@ class Shelf:
         self._models: dict[str, Hosted] = {}
         self._lock = threading.Lock()  # of making and deleting models
         folder.mkdir(parents=True, exist_ok=True)
-        for path in sorted(folder.iterdir()):
-            if path.name.startswith((_NEW, _DELETED)):
-                shutil.rmtree(path, ignore_errors=True)  # of a server that was killed
-            elif re.fullmatch(NAME, path.name) and (path / MODEL).exists():
+        if only is None:
+            clear_aside(folder)
+        for name in names_in(folder):
+            if only in (None, name):
                 with suppress(ModelFails):
-                    self._open(path.name)
+                    self._open(name)
 
     def names(self) -> list[str]:
         """Return the names of all models, also of those that could not be loaded."""
@@ -66,6 +68,13 @@ class Shelf:
         """Return the models that were loaded, by name."""
         return dict(sorted(self._models.items()))
 
+    def states(self) -> dict[str, ModelState | None]:
+        """Return the state of each model by name; None for one that could not be loaded."""
+        return {
+            **dict.fromkeys(self.failed),
+            **{name: state_of(name, hosted) for name, hosted in self.models().items()},
+        }
+
     def get(self, name: str) -> Hosted:
         """Return a model; NoModel if there is none, ModelFails if it could not be loaded."""
         found = self._models.get(name)
@@ -73,7 +82,7 @@ class Shelf:
             return found
         if name in self.failed:
             raise ModelFails(f"the model '{name}' could not be loaded: {self.failed[name]}")
-        raise NoModel(f"no model '{name}': PUT /models/{_shown(name)} makes one")
+        raise no_model(name)
 
     def put(self, name: str, learner: Learner, *, replace: bool) -> Hosted:
         """Put a learner under a name; predictions come from the model that it replaces until it is there."""
@@ -84,7 +93,7 @@ class Shelf:
             if there and not replace:
                 raise ModelExists(f"there is a model '{name}' with other settings: replace it with ?replace=true")
             if not there and len(self.names()) >= self.max_models:
-                raise TooMany(f"there are {self.max_models} models, and there may be no more: delete one first")
+                raise too_many(self.max_models)
             if there:
                 return self._replaced(name, learner)
             aside = self.folder / f"{_NEW}{secrets.token_hex(8)}"
@@ -140,6 +149,31 @@ class Shelf:
             raise ModelFails(f"the model '{name}' could not be loaded: {error}") from error
         self.failed.pop(name, None)
         return self._models[name]
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of the models in a folder."""
+    return sorted(path.name for path in folder.iterdir() if re.fullmatch(NAME, path.name) and (path / MODEL).exists())
+
+
+def clear_aside(folder: Path) -> None:
+    """Remove what a server left that was killed while it made or deleted a model."""
+    for path in folder.iterdir():
+        if path.name.startswith((_NEW, _DELETED)):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def no_model(name: str) -> NoModel:
+    """Return the error for a name that no model has."""
+    return NoModel(f"no model '{_shown(name)}': PUT /models/{_shown(name)} makes one")
+
+
+def too_many(max_models: int) -> TooMany:
+    """Return the error for one model more than there may be."""
+    return TooMany(f"there are {max_models} models, and there may be no more: delete one first")
 
 
 def _shown(name: str) -> str:

@@ -45,7 +45,8 @@ ALLOWED = {
         "core",
     },
     "report": {"experiments", "settings", "parts", "core"},
-    "tables": {"loading", "learner", "data", "core"},
+    "columns": {"core"},
+    "tables": {"columns", "loading", "learner", "data", "core"},
     "adapters": {
         "tables",
         "loading",
@@ -77,6 +78,7 @@ ALLOWED = {
         "memory",
         "adapters",
         "checks",
+        "columns",
         "tables",
         "report",
         "experiments",

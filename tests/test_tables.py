@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from holdfast import load_learner
+from holdfast.columns import BadRow
 from holdfast.core.checkpoint import read_checkpoint, write_checkpoint
 from holdfast.core.input_watch import InputWarning
 from holdfast.data.rows import PICTURE
-from holdfast.tables import Accuracy, BadRow, Columns, TableLearner, as_rows, load_table_learner
+from holdfast.tables import Accuracy, TableLearner, as_rows, load_table_learner
 from tests.support.same import assert_same
 
 FAST = {"hidden": 8}
@@ -49,37 +50,6 @@ def test_a_table_is_learned_and_the_file_holds_labels_and_columns(tmp_path: Path
     again.learn(new)
     assert_same(again.state_dict(), made.state_dict())
     assert load_learner(tmp_path / "t.holdfast").n_observed == 60
-
-
-def test_each_kind_of_column_becomes_its_numbers() -> None:
-    columns = Columns()
-    given = [{"n": "1", "m": "?", "c": "b", "many": f"t{i}"} for i in range(18)]
-    given[0]["m"], given[1]["c"], given[3]["many"] = "4", "a", "t0"
-    given += [{**row} for row in given]
-    columns.settle(given)
-    columns.learn(given)
-    assert columns.flagged == ["m"]
-    assert columns.categories == {"c": ["a", "b"], "many": []}
-    first, second = columns.vectors(given[:2]).tolist()
-    assert first[:5] == [1.0, 4.0, 0.0, 0.0, 1.0]
-    assert second[:5] == [1.0, 4.0, 1.0, 1.0, 0.0]
-    assert len(first) == columns.width == 5 + 16 == len(columns.vector_names())
-    assert sum(first[5:]) == 1.0
-    assert sum(columns.vectors([{**given[0], "c": "never seen"}])[0].tolist()[3:5]) == 1.0
-
-
-def test_a_missing_value_becomes_the_running_mean_with_a_warning_where_none_was_at_first() -> None:
-    columns = Columns()
-    columns.settle([{"a": 1.0}, {"a": 3.0}])
-    columns.learn([{"a": 1.0}, {"a": 3.0}])
-    with pytest.warns(InputWarning, match="column 'a' has missing values"):
-        columns.learn([{"a": math.nan}])
-    assert columns.vectors([{"a": None}, {}]).tolist() == [[2.0], [2.0]]
-
-
-def test_a_name_in_a_column_is_warned_of() -> None:
-    with pytest.warns(InputWarning, match="column 'id'"):
-        Columns().settle([{"id": f"name {i}"} for i in range(30)])
 
 
 @pytest.mark.parametrize(
@@ -179,6 +149,12 @@ def test_pictures_are_learned_too() -> None:
         {"flagged": ["c"]},
         {"means": {"a": math.nan}},
         {"categories": {"a": ["x"], "b": ["blue", "red"]}},
+        {"places": {"b": 1}},
+        {"places": {"b": 17}},
+        {"rates": {"b": torch.zeros(2, 9)}},
+        {"rates": {"b": torch.full((4096, 9), math.nan)}},
+        {"origins": {"c": 1.0}},
+        {"scales": {"a": 0.0}},
     ],
 )
 def test_saved_columns_that_do_not_fit_each_other_are_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
@@ -204,6 +180,56 @@ def test_a_whole_number_that_no_float_holds_is_a_bad_row() -> None:
     learner.observe([{"a": float(i), "label": i % 2} for i in range(6)])
     with pytest.raises(BadRow, match="expected a finite number"):
         learner.observe([{"a": 10**400, "label": 1}])
+
+
+def test_a_file_whose_learner_has_other_columns_or_labels_than_its_table_is_refused(tmp_path: Path) -> None:
+    learner = TableLearner("label", memory=8)
+    learner.observe([{"a": float(i), "label": i % 2} for i in range(6)])
+    learner.save(tmp_path / "learner")
+    state = read_checkpoint(tmp_path / "learner")
+    for changed in ({"labels": {"known": [0]}}, {"columns": {**state["columns"], "flagged": ["a"]}}):
+        write_checkpoint(tmp_path / "other", {**state, **changed})
+        with pytest.raises(ValueError, match="does not fit the labels and columns"):
+            load_table_learner(tmp_path / "other")
+
+
+def test_a_file_from_before_categories_had_places_goes_on(tmp_path: Path) -> None:
+    learner = TableLearner("label", memory=8, **FAST)
+    learner.observe([{"b": "red" if i % 2 else "blue", "c": 2.0, "label": i % 2} for i in range(6)])
+    learner.columns.places = {"b": 2}
+    learner._learner = None
+    learner.observe([{"b": "red" if i % 2 else "blue", "c": 2.0, "label": i % 2} for i in range(6)])
+    learner.save(tmp_path / "learner")
+    state = read_checkpoint(tmp_path / "learner")
+    new = ("places", "rates", "origins", "scales", "n_rows")
+    columns = {name: value for name, value in state["columns"].items() if name not in new}
+    write_checkpoint(tmp_path / "old", {**state, "columns": columns})
+    again = load_table_learner(tmp_path / "old")
+    assert again.columns.width == 3
+    assert again.predict([{"b": "red", "c": 2.0}]) == learner.predict([{"b": "red", "c": 2.0}])
+
+
+def test_an_interrupted_first_batch_leaves_no_labels_and_no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    made = TableLearner("granted", **FAST)
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.learner.Learner.observe", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            made.learn(rows(10))
+    assert len(made.labels) == 0
+    assert not made.columns.settled
+    other = TableLearner("granted", **FAST)
+    for each in (made, other):
+        each.learn(rows(60))
+    assert_same(made.state_dict(), other.state_dict())
+
+
+def test_warnings_name_the_columns_of_a_table() -> None:
+    made = TableLearner("label", **FAST)
+    with pytest.warns(InputWarning, match="^column 'same' had one value"):
+        made.learn({"kind": "ab"[i % 2], "same": 7, "size": i, "label": i % 2} for i in range(100))
 
 
 def test_a_file_that_lacks_a_part_of_its_table_is_refused(tmp_path: Path) -> None:

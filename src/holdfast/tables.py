@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import warnings
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,169 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.columns import BadRow, Columns, is_missing
 from holdfast.core.checkpoint import read_checkpoint, write_checkpoint
 from holdfast.core.detectors import Adwin
-from holdfast.core.input_watch import InputWarning
 from holdfast.core.labels import Label, Labels
 from holdfast.core.state import Count, State, Stateful
 from holdfast.data.rows import PICTURE
 from holdfast.learner import Learner
 from holdfast.loading import load_learner
 
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})  # texts, in small letters, for a missing value
-MOST_PLACES = 16  # of a column of categories
 BATCH = 10
-
-
-class BadRow(ValueError):
-    """A row that cannot be learned; the message says which and why."""
-
-
-def is_missing(value: Any) -> bool:
-    """Tell if a value of a table stands for nothing.
-
-    Example:
-        >>> [is_missing(value) for value in (None, float("nan"), " NA ", 0, "zero")]
-        [True, True, True, False, False]
-    """
-    if value is None:
-        return True
-    if isinstance(value, str):
-        return value.strip().lower() in MISSING
-    return isinstance(value, float | np.floating) and math.isnan(value)
-
-
-class Columns(Stateful):
-    """Turns rows with named columns into vectors of numbers.
-
-    | column | becomes |
-    |---|---|
-    | numbers | the number; the running mean of its column where it is missing |
-    | numbers, some missing in the first rows | also 1 where it is missing, else 0 |
-    | up to 16 categories | one number for each that the first rows have; others share these places by a hash |
-    | more categories | 16 places by a hash |
-
-    The first rows that are learned decide the kinds. A text in a column of numbers makes a bad row.
-    """
-
-    names: list[str]
-    categories: dict[str, list[str]]
-    flagged: list[str]
-    counts: dict[str, Count]
-    means: dict[str, float]
-
-    def __init__(self) -> None:
-        self.names = []  # in the order of the vector
-        self.categories = {}  # by column, where it is one of categories; none of the list where all are hashed
-        self.flagged = []  # columns of numbers with a second one for missing values
-        self.counts = {}
-        self.means = {}
-        self.warned: list[str] = []
-
-    def load_state_dict(self, state: State) -> None:
-        super().load_state_dict(state)
-        numbers = self.counts.keys()
-        is_whole = len(set(self.names)) == len(self.names) and {*self.names} == {*numbers, *self.categories}
-        if not is_whole or self.means.keys() != numbers or not numbers >= {*self.flagged}:
-            raise ValueError("the saved columns do not fit each other")
-        if numbers & self.categories.keys() or not all(map(math.isfinite, self.means.values())):
-            raise ValueError("the saved columns do not fit each other")
-
-    @property
-    def settled(self) -> bool:
-        """Tell if the kinds are decided."""
-        return bool(self.names)
-
-    @property
-    def width(self) -> int:
-        """Numbers in a vector."""
-        places = sum(max(len(known), 1) if known else MOST_PLACES for known in self.categories.values())
-        return len(self.names) - len(self.categories) + len(self.flagged) + places
-
-    def settle(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Decide the kinds by the first rows."""
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        if not names:
-            raise BadRow("the first rows have no columns beside the label: give at least one")
-        for name in names:
-            values = [row.get(name) for row in rows]
-            there = [value for value in values if not is_missing(value)]
-            if there and not all(_is_number(value) for value in there):
-                known = sorted({_text(value) for value in there})
-                if len(rows) >= 20 and len(known) > 0.9 * len(there):
-                    self._warn(name, f"column '{name}' has another text in nearly each row: drop it if it is a name")
-                self.categories[name] = known if len(known) <= MOST_PLACES else []
-                continue
-            self.counts[name], self.means[name] = 0, 0.0
-            if len(there) < len(values):
-                self.flagged.append(name)
-        self.names = names
-
-    def check(self, row: Mapping[str, Any], where: str) -> None:
-        """Raise BadRow for a row that does not fit the columns."""
-        known = set(self.names)
-        if unknown := [str(name) for name in row if name not in known]:
-            raise BadRow(f"{where}: found the column '{unknown[0]}', which the first rows do not have: leave it out")
-        for name in self.counts:
-            value = row.get(name)
-            if is_missing(value):
-                continue
-            if not _is_number(value):
-                raise BadRow(f"{where}: found {_shown(value)} in column '{name}', expected a number")
-            if not abs(value if isinstance(value, int) else float(value)) <= 1e15:  # type: ignore[arg-type]
-                raise BadRow(f"{where}: found {_shown(value)} in column '{name}', expected a finite number below 1e15")
-
-    def learn(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take the numbers of rows into the running means."""
-        for name in self.counts:
-            for row in rows:
-                value = row.get(name)
-                if is_missing(value):
-                    if name not in self.flagged and name in row:
-                        self._warn(
-                            name, f"column '{name}' has missing values, and had none at first: its mean is taken"
-                        )
-                    continue
-                self.counts[name] += 1
-                self.means[name] += (float(value) - self.means[name]) / self.counts[name]  # type: ignore[arg-type]
-
-    def vectors(self, rows: Sequence[Mapping[str, Any]]) -> Tensor:
-        """Return (n, width) rows as vectors, float32."""
-        return torch.tensor([self._vector(row) for row in rows], dtype=torch.float32)
-
-    def vector_names(self) -> list[str]:
-        """Return the column that each number of a vector comes from."""
-        found = []
-        for name in self.names:
-            if name in self.categories:
-                found += [name] * (len(self.categories[name]) or MOST_PLACES)
-            else:
-                found += [name] * (2 if name in self.flagged else 1)
-        return found
-
-    def _vector(self, row: Mapping[str, Any]) -> list[float]:
-        numbers: list[float] = []
-        for name in self.names:
-            value = row.get(name)
-            missing = is_missing(value)
-            if name in self.categories:
-                known = self.categories[name]
-                places = [0.0] * (len(known) or MOST_PLACES)
-                if not missing:
-                    text = _text(value)
-                    place = known.index(text) if text in known else zlib.crc32(text.encode()) % len(places)
-                    places[place] = 1.0
-                numbers += places
-                continue
-            numbers.append(self.means[name] if missing else float(value))  # type: ignore[arg-type]
-            if name in self.flagged:
-                numbers.append(float(missing))
-        return numbers
-
-    def _warn(self, name: str, message: str) -> None:
-        if name not in self.warned:
-            self.warned.append(name)
-            warnings.warn(message, InputWarning, stacklevel=4)
 
 
 class Accuracy(Stateful):
@@ -317,29 +161,39 @@ class TableLearner:
             self.check(row, place, with_label=True)
         labels = [_label(row[self.label]) for row in rows]
         inputs = [self._inputs_of(row) for row in rows]
-        settled = self.columns
-        if PICTURE not in inputs[0] and not settled.settled:
-            settled = Columns()
-            settled.settle(inputs)
-            for row, place in zip(inputs, places, strict=True):
-                settled.check(row, place)
-        self.columns = settled
-        x = self._vectors(inputs)
-        known = len(self.labels)
-        said: list[int | None] = [None] * len(rows) if self._learner is None else self._learner.predict(x).tolist()
-        if self._learner is None:
-            self._learner = self._made(picture=PICTURE in inputs[0])
-        y = self.labels.learn(labels)
+        before = (self.columns, self._learner, len(self.labels))
         try:
+            if PICTURE not in inputs[0] and not self.columns.settled:
+                self._settle(inputs, places)
+            x = self._vectors(inputs)
+            said: list[int | None] = [None] * len(rows) if self._learner is None else self._learner.predict(x).tolist()
+            y = self.labels.learn(labels)
+            if self._learner is None:
+                self._learner = self._made(picture=PICTURE in inputs[0])
+                self._name_columns()
             loss = self._learner.observe(x, y)
-        except Exception:
+        except BaseException:
+            self.columns, self._learner, known = before
             self.labels.load_state_dict({"known": self.labels.known[:known]})
             raise
         if self.columns.settled:
-            self.columns.learn(inputs)
+            self.columns.learn(inputs, y.tolist())
         self.accuracy.update(said, y.tolist())
         self.n_rows += len(rows)
         return loss
+
+    def _settle(self, inputs: Sequence[Mapping[str, Any]], places: Sequence[str]) -> None:
+        """Decide the kinds of columns by the first rows, unless one of them is bad."""
+        settled = Columns()
+        settled.settle(inputs)
+        for row, place in zip(inputs, places, strict=True):
+            settled.check(row, place)
+        self.columns = settled
+
+    def _name_columns(self) -> None:
+        """Let warnings of the learner name the columns."""
+        if self.columns.settled and self.learner.practice is not None:
+            self.learner.practice.column_names = self.columns.vector_names()
 
     def check(self, row: Mapping[str, Any], where: str, *, with_label: bool) -> None:
         """Raise BadRow for a row that cannot be learned, or of which nothing can be said."""
@@ -420,6 +274,11 @@ def load_table_learner(path: str | Path, *, trust_code: bool = False) -> TableLe
             raise ValueError(f"{path} lacks the {name} of its table")
         getattr(made, name).load_state_dict(state[name])
     made._learner = load_learner(path, trust_code=trust_code)
+    width = (made.columns.width,) if made.columns.settled else made.learner.input_shape
+    classes = made.learner.method.model.seen.classes()
+    if made.learner.input_shape != width or (len(classes) and int(classes[-1]) >= len(made.labels)):
+        raise ValueError(f"{path} has a learner that does not fit the labels and columns of its table")
+    made._name_columns()
     return made
 
 
@@ -456,23 +315,3 @@ def _is_pandas_missing(value: Any) -> bool:
 
 def _label(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool | int | float | np.number | np.bool_):
-        return True
-    if not isinstance(value, str):
-        return False
-    try:
-        return math.isfinite(float(value)) and "_" not in value
-    except ValueError:
-        return False
-
-
-def _text(value: Any) -> str:
-    return str(value).strip()
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}…"

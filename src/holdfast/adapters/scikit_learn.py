@@ -169,7 +169,7 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             numbers = self._labels.learn(labels[part].tolist())
             try:
                 self.learner_.observe(rows[part], numbers)
-            except Exception:
+            except BaseException:
                 self._labels.load_state_dict({"known": self._labels.known[:known]})
                 raise
 

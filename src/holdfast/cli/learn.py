@@ -20,11 +20,12 @@ from rich.live import Live
 from rich.text import Text
 
 from holdfast.cli.options import Threads, err, out
+from holdfast.columns import BadRow
 from holdfast.core.atomic import replacing
 from holdfast.data.rows import Row, read_rows
 from holdfast.report.rendering import for_spreadsheets
 from holdfast.report.stream_page import StreamFacts, stream_page
-from holdfast.tables import BadRow, TableLearner, load_table_learner
+from holdfast.tables import TableLearner, load_table_learner
 
 Source = Annotated[
     str,

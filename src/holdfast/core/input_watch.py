@@ -45,7 +45,7 @@ class InputWatch(Stateful):
         """Take in inputs (n, …), and warn.
 
         Args:
-            names: of the columns, where they have some.
+            names: of the columns, where they have some. A column of a table may stand in several columns of inputs.
         """
         if self.n_seen >= LOOKED_AT:
             return
@@ -59,7 +59,7 @@ class InputWatch(Stateful):
         self.n_seen += len(x)
         self.rows = [*self.rows, x.flatten(1)[:LOOKED_AT, :COMPARED].float()]
         if self.n_seen >= LOOKED_AT:
-            self._judge_rows(torch.cat(self.rows))
+            self._judge_rows(torch.cat(self.rows), names)
             self.rows = []
         if x.ndim == 2 and x.is_floating_point():
             if self.columns is None:
@@ -70,15 +70,17 @@ class InputWatch(Stateful):
         if self.n_seen >= LOOKED_AT:
             self.columns = None
 
-    def _judge_rows(self, rows: Tensor) -> None:
+    def _judge_rows(self, rows: Tensor, names: Sequence[str]) -> None:
         n_near = near_duplicates(rows)
-        if n_near > DUPLICATES * len(rows) and any(len(column.unique()) > VALUES for column in rows.T):
+        # A column of numbers stands in one column of inputs, or in two where some are missing; a category in more.
+        measured = [j for j in range(rows.shape[1]) if not names or names.count(names[j]) <= 2]
+        if n_near > DUPLICATES * len(rows) and any(len(torch.unique(rows[:, j])) > VALUES for j in measured):
             self._warn("rows", f"{n_near} of the first {len(rows)} rows are near-duplicates of rows above them")
 
     def _judge_columns(self, columns: Standardise, names: Sequence[str]) -> None:
         constant = columns.constant_columns()
-        if constant:
-            self._warn("constant", f"{_columns(constant, names)} had one value in the first {self.n_seen} samples")
+        if told := _whole(constant, names):
+            self._warn("constant", f"{_columns(told, names)} had one value in the first {self.n_seen} samples")
         varying = torch.ones_like(columns.mean, dtype=torch.bool)
         varying[constant] = False
         if self.standardised or not bool(varying.any()):
@@ -133,7 +135,18 @@ def near_duplicates(x: Tensor) -> int:
     return len(rows) - len(torch.unique(grid, dim=0))
 
 
+def _whole(numbers: list[int], names: Sequence[str]) -> list[int]:
+    """Return the first of `numbers` for each name whose columns are all among them."""
+    if not names:
+        return numbers
+    others = {name for j, name in enumerate(names) if j not in set(numbers)}
+    return list({names[j]: j for j in reversed(numbers) if names[j] not in others}.values())[::-1]
+
+
 def _columns(numbers: list[int], names: Sequence[str]) -> str:
+    """Return columns as they are named to a user, the first of each name."""
+    if names:
+        numbers = sorted({names[j]: j for j in reversed(numbers)}.values())
     shown = [f"'{names[j]}'" if names else str(j) for j in numbers[:5]]
     rest = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
     return f"column{'s' if len(numbers) > 1 else ''} {', '.join(shown)}{rest}"

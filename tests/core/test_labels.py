@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.core.labels import Labels
+from holdfast.core.labels import ClassLabels, Labels
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,10 @@ def test_saved_labels_that_are_no_map_are_refused() -> None:
     for known in ("ab", ["a", "a"], [1, 1.0], [[1]]):
         with pytest.raises(ValueError, match="label"):
             Labels().load_state_dict({"known": known})
+
+
+@pytest.mark.parametrize("wrong", [1, {0, 1}, {"a": 1}, None, np.array(3)], ids=repr)
+def test_labels_that_are_no_row_are_refused(wrong: Any) -> None:
+    labels = ClassLabels()
+    with pytest.raises(ValueError, match="give one label a sample"):
+        labels.preview(wrong, n_classes=2)

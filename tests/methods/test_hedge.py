@@ -162,3 +162,13 @@ def test_the_newest_samples_are_those_of_the_end_of_the_stream() -> None:
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         learner(input_shape=(3,), **wrong)
+
+
+@pytest.mark.parametrize("name", ["losses", "levels"])
+def test_saved_numbers_of_another_kind_are_refused(name: str) -> None:
+    learner = Learner("hedge", backbone="identity", hidden=4)
+    learner.observe([[0.0, 1.0], [1.0, 0.0]], [0, 1])
+    state = learner.method.state_dict()
+    for wrong in (state[name].to(torch.int8), torch.full_like(state[name], math.nan)):
+        with pytest.raises(ValueError, match=f"the saved {name}"):
+            learner.method.load_state_dict({**state, name: wrong})

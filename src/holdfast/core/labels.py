@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -117,7 +117,9 @@ class ClassLabels(Labels):
         """
         if isinstance(y, str | bytes):
             raise ValueError(f"y is the text {y!r}: give one label a sample, as in [{y!r}]")
-        given = y.tolist() if isinstance(y, np.ndarray | Tensor) else list(y)
+        given = y.tolist() if isinstance(y, np.ndarray | Tensor) else y
+        if not isinstance(given, Iterable) or isinstance(given, Set | Mapping):
+            raise ValueError(f"y is the {type(y).__name__} {y!r:.60}: give one label a sample, in their order")
         plain = [plain_label(label) for label in given]
         begun: list[Label] = [] if self.named else list(range(n_classes))
         places = self._places if self.named else {label: place for place, label in enumerate(begun)}

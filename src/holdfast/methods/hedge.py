@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.core.batch import Batch, join
 from holdfast.core.standardise import Standardise
-from holdfast.core.state import Count, State
+from holdfast.core.state import Count, State, check_tensor
 from holdfast.memory.storage import Memory
 from holdfast.methods._base import MAX_REPLAY, Diverged, ReplayMethod
 from holdfast.methods._networks import Networks
@@ -158,6 +158,8 @@ class Hedge(ReplayMethod):
         n_features = self.model.head.weight.shape[1]
         if self.levels.shape != (len(self.trends) if n_features <= FEW else 0, n_features):
             raise ValueError(f"the saved levels have shape {tuple(self.levels.shape)}, not that of the features")
+        check_tensor(self.levels, like=torch.zeros(0, n_features), name="the saved levels")
+        check_tensor(self.losses, like=torch.zeros(0, dtype=torch.float64), name="the saved losses")
         if self.losses.shape != (len(self.networks.weights),):
             raise ValueError(f"{len(self.losses)} saved losses of {len(self.networks.weights)} networks")
         if len(self.newest) != min(self.n_stored, self.recent) or self.newest.max_samples != self.recent:

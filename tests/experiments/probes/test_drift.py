@@ -49,3 +49,23 @@ def test_a_practitioner_sees_how_far_each_class_moves():
     spread = (then - then.mean(dim=0)).square().sum(dim=1).mean().sqrt()
     expected = torch.linalg.vector_norm(now[y == 0] - then, dim=1).mean() / spread
     assert watch.history[36][0] == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [[torch.zeros(50, dtype=torch.int8)], [torch.zeros(3, 2), torch.zeros(3, 4)], [torch.zeros(3, 2)] * 2],
+    ids=["bytes", "other widths", "more tasks"],
+)
+def test_saved_features_that_are_none_are_refused(saved):
+    with pytest.raises(ValueError, match="saved features"):
+        Drift().load_state_dict({**Drift().state_dict(), "when_learned": saved, "moved": [[0.0]], "apart": [[[]]]})
+
+
+def test_saved_features_of_other_samples_are_refused():
+    stream = Toy()
+    learner = Learner("finetune", input_shape=stream.input_shape, n_classes=6)
+    record = Drift()
+    record.after_task(learner, stream[:1])
+    record.when_learned = [torch.zeros(3, 4)]
+    with pytest.raises(ValueError, match="not those of its samples"):
+        record.after_task(learner, stream[:2])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from holdfast.core.drift import apart, moved
+from holdfast.core.state import State, check_tensor
 from holdfast.experiments.probes._base import Probe, in_turn
 from holdfast.learner import Learner
 from holdfast.streams._base import Task
@@ -37,10 +38,22 @@ class Drift(Probe):
         if not in_turn(tests, len(self.moved)):
             return
         now = [learner.features(task.test[_spread_over(len(task.test))].x) for task in tests]
+        if any(then.shape != of_now.shape for of_now, then in zip(now, self.when_learned, strict=False)):
+            raise ValueError("the saved features of a task are not those of its samples")
         self.when_learned.append(now[-1])
         self.moved.append([round(moved(f, then), 4) for f, then in zip(now, self.when_learned, strict=True)])
         self.publish({"drift/task_1": self.moved[-1][0]})
         self.apart.append([[round(apart(now[i], now[j]), 4) for j in range(i)] for i in range(len(now))])
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        features = self.when_learned
+        for each in features:
+            check_tensor(each, like=features[0][:0], name="the saved features of a task")
+        if any(each.ndim != 2 or not each.is_floating_point() for each in features):
+            raise ValueError("the saved features of a task are not rows of numbers")
+        if not len(features) == len(self.moved) == len(self.apart):
+            raise ValueError("the saved features and distances are not of the same tasks")
 
     def result(self) -> dict[str, Any]:
         return {"moved": self.moved, "apart": self.apart}

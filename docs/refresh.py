@@ -2,9 +2,10 @@
 
     python docs/refresh.py
 
-Tables stand below a comment that names the folder of their runs, as <!-- results/tuning/turned -->, or, as
-<!-- headlines -->, the paper's tables, and end at <!-- end -->. There is one for each protocol. A number in prose
-stands in a span; `spans.py` says how. `make pages` also writes docs/results.md.
+Tables stand below a comment that names the folder of their runs, as <!-- results/tuning/turned -->, and end at
+<!-- end -->. There is one for each protocol. Below <!-- headlines --> stand the paper's tables, and below
+<!-- equal terms --> the recipes `equal_*`. A number in prose stands in a span; `spans.py` says how. `make pages` also
+writes docs/results.md.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from equal_terms import equal_terms
 from holdfast.experiments.equivalent import read_equivalences
 from holdfast.experiments.protocol import by_protocol
 from holdfast.experiments.results import ResultStore
@@ -24,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BENCHMARKS = {"table-1": "Permuted MNIST", "table-2": "Split CIFAR", "table-3": "Split CUB", "table-4": "Split AWA"}
 WORDS = ("reproduced", "above", "below", "not comparable", "not run")
-_BLOCK = re.compile(r"(?<=<!-- )(results/[\w/.]+|headlines) -->\n.*?(?=<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(?<=<!-- )(results/[\w/.]+|headlines|equal terms) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 
 
 def refreshed(page: str) -> str:
@@ -35,6 +37,8 @@ def refreshed(page: str) -> str:
 def _tables(name: str) -> str:
     if name == "headlines":
         return markdown(headlines())
+    if name == "equal terms":
+        return markdown(equal_terms())
     if name.endswith(".md"):
         return (ROOT / name).read_text(encoding="utf-8").split("\n\n")[1].strip()
     groups = by_protocol(ResultStore(ROOT / name).results())

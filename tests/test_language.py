@@ -50,7 +50,7 @@ def comments(path: Path) -> Iterator[str]:
 
 def page_sentences(page: str) -> Iterator[str]:
     """Yield the sentences of a page, without tables, code, generated parts and the targets of links."""
-    generated = r"<!-- (?:results/[\w/.]+|headlines) -->.*?<!-- end -->"
+    generated = r"<!-- (?:results/[\w/.]+|headlines|equal terms) -->.*?<!-- end -->"
     page = re.sub(rf"```.*?```|{generated}|<!--.*?-->", "", page, flags=re.DOTALL)
     page = re.sub(r"^(?: {4}|\|).*$", "", page, flags=re.MULTILINE)
     page = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", page)

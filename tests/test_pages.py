@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 PAGES = {str(path.relative_to(ROOT)): path for path in refresh.PAGES}
 WRITTEN_WHOLE = "docs/results.md"  # tested as a whole, with the command that writes it
-TABLES = r"<!-- (?:results/[\w/.]+|headlines) -->.*?<!-- end -->"
+TABLES = r"<!-- (?:results/[\w/.]+|headlines|equal terms) -->.*?<!-- end -->"
 
 
 @pytest.mark.parametrize("page", sorted(PAGES))

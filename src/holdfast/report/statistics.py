@@ -1,4 +1,4 @@
-"""Paired t-test: is a difference more than noise?"""
+"""Paired t-test, and its correction for several tests: is a difference more than noise?"""
 
 from __future__ import annotations
 
@@ -27,6 +27,24 @@ def paired_t_test(first: Sequence[float], second: Sequence[float]) -> float:
     if error == 0:
         return 1.0 if mean == 0 else 0.0
     return two_sided_p(mean / error, n - 1)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number (Holm, Scand. J. Statist. 1979), in the order given.
+
+    The k-th smallest of m is multiplied by m + 1 - k; none is below one before it, or above 1. NaN stays NaN, and is
+    counted among the m.
+
+    Example:
+        >>> holm([0.04, 0.01])
+        [0.04, 0.02]
+    """
+    order = sorted((p, i) for i, p in enumerate(p_values) if not math.isnan(p))
+    corrected, least = [math.nan] * len(p_values), 0.0
+    for k, (p, i) in enumerate(order):
+        least = max(least, min(1.0, (len(p_values) - k) * p))
+        corrected[i] = least
+    return corrected
 
 
 def two_sided_p(t: float, freedom: int) -> float:

@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from tests.support.command import holdfast as holdfast  # a fixture of many tests
 from tests.support.places import SHARED
+from tests.support.processes import forked_workers as forked_workers  # another
 
 # The same examples in every run of CI: a new one is found at a desk, not when something else lands.
 settings.register_profile("ci", derandomize=True)

@@ -6,12 +6,11 @@ import json
 import os
 import shlex
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from tests.support.command import SMALL
+from tests.support.processes import begun
 
 
 def test_run_prints_what_papers_hide_then_the_numbers_and_the_place(tmp_path, holdfast):
@@ -50,6 +49,7 @@ def test_json_is_one_document_and_nothing_else(holdfast):
 
 
 @pytest.mark.parametrize(("command", "which"), [("run", "--method"), ("compare", "--methods"), ("sweep", "--methods")])
+@pytest.mark.usefixtures("forked_workers")
 def test_a_size_is_that_of_the_papers_tables(command, which, tmp_path, holdfast):
     (tmp_path / "mine.toml").write_text("""
         stream = { name = "permuted_digits", n_tasks = 2, samples_per_task = 50 }
@@ -129,18 +129,12 @@ def test_a_loss_that_is_no_number_ends_the_run_with_advice(holdfast):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_cleanly_with_the_command_that_continues(number, tmp_path, holdfast):
     arguments = ["run", "permuted_digits", "--n-tasks", "4", "--out", "my runs"]
-    command = [sys.executable, "-m", "holdfast", *arguments, "--fresh"]  # which would throw away what was done
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert "permuted_digits er" in process.stdout.readline()  # it has begun
-        process.send_signal(number)
-        process.stdout.read()
-        message = process.stderr.read()
-    assert process.returncode == 128 + number
+    with begun(tmp_path, *arguments, "--fresh") as command:  # which would throw away what was done
+        assert "permuted_digits er" in command.stdout.readline()  # it has begun
+        os.kill(command.pid, number)
+        command.stdout.read()
+        message = command.stderr.read()
+    assert command.process.exitcode == 128 + number
     assert "Traceback" not in message
     continuing = message.strip().splitlines()[-1].split(maxsplit=1)[1]
     assert shlex.split(continuing) == arguments
@@ -190,7 +184,7 @@ def test_compare_gives_methods_without_a_row_what_is_shared_and_says_what_differ
 
 def test_runs_of_two_protocols_never_stand_in_one_table(holdfast):
     for tasks in (["--n-tasks", "1"], ["--n-tasks", "2"], ["--n-tasks", "1", "--tasks", "tuning"]):
-        holdfast("sweep", "permuted_digits", "--methods", "er,joint", "--seeds", "1", "--workers", "1",
+        holdfast("compare", "permuted_digits", "--methods", "er,joint", "--seeds", "1",
                  "--set", "stream.samples_per_task=20", *tasks)  # fmt: skip
     for arguments in (["show", "runs"], ["show", "runs", "--markdown"]):
         shown = holdfast(*arguments).stdout

@@ -56,6 +56,7 @@ def test_an_error_in_an_own_method_shows_its_lines_and_no_others(line, raised, t
     assert lines[5].startswith(raised)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_in_a_sweep_the_line_of_the_own_method_is_named(tmp_path, holdfast):
     name = write_mine(tmp_path, "raise ValueError('a sentence of a sweep')")
     done = holdfast("sweep", "permuted_digits", "--methods", f"{name}:Mine", "--seeds", "1", "--workers", "1", *SMALL)

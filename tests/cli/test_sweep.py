@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -25,9 +24,8 @@ from holdfast.experiments.run import CHECKPOINT
 from holdfast.experiments.sweep import Job, SweepReport
 from tests.support.experiments import toy_experiment
 from tests.support.gated import Gated, at_gate, open_gate, wait_for
+from tests.support.processes import begun
 from tests.support.sweeps import assert_as_if_undisturbed
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -46,20 +44,7 @@ def gate(tmp_path: Path) -> Path:
     return tmp_path / "gate"
 
 
-def begun_in_a_process(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """The command in a process and a session of its own; `folder` is where it is called."""
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    return subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
+@pytest.mark.usefixtures("forked_workers")
 def test_a_sweep_goes_on_beside_failed_runs_and_names_them_at_the_end(gate, holdfast):
     open_gate(gate)
     done = holdfast("sweep", "mine.toml", "--workers", "1", "--record", "--json")
@@ -109,6 +94,7 @@ def test_a_sweep_takes_all_rows_and_seeds_of_the_recipe_unless_told_otherwise(tm
     assert asked == [("drr", 1), ("er_ace", 1), ("drr", 2), ("er_ace", 2)]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_signal_to_all_processes_ends_cleanly_with_the_command_that_goes_on(tmp_path, gate, holdfast):
     arguments = ["sweep", "mine.toml", "--methods", "er", "--seeds", "1-2", "--workers", "1", "--out", "my runs"]
     told, message = signalled_at_the_gate(signal.SIGINT, gate, seed=1, arguments=arguments)
@@ -131,19 +117,17 @@ def test_a_signal_to_all_processes_ends_cleanly_with_the_command_that_goes_on(tm
 
 def signalled_at_the_gate(number: signal.Signals, gate: Path, *, seed: int, arguments: list[str]) -> tuple[str, str]:
     """What the command prints if it gets a signal when its run with `seed` has come to the gate."""
-    with begun_in_a_process(gate.parent, *arguments) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    with begun(gate.parent, *arguments) as command:
         at_gate(gate, seed)
-        os.killpg(process.pid, number)  # as a terminal or a batch system does
+        os.killpg(command.pid, number)  # as a terminal or a batch system does
         lines = []
         while not lines or "stopping" not in lines[-1]:
-            lines.append(process.stdout.readline())
-            assert lines[-1], process.stderr.read()
+            lines.append(command.stdout.readline())
+            assert lines[-1], command.stderr.read()
         open_gate(gate)
-        process.stdout.read()
-        message = process.stderr.read()
-    assert process.returncode == 128 + number
+        command.stdout.read()
+        message = command.stderr.read()
+    assert command.process.exitcode == 128 + number
     assert "Traceback" not in message
     return "".join(lines), message
 
@@ -151,10 +135,10 @@ def signalled_at_the_gate(number: signal.Signals, gate: Path, *, seed: int, argu
 def test_workers_of_a_sweep_that_was_killed_save_where_they_are_and_leave(tmp_path, gate, monkeypatch):
     monkeypatch.chdir(tmp_path)
     experiment, store = load_recipe("mine.toml").experiment("er", seed=1), ResultStore(tmp_path / "runs")
-    with begun_in_a_process(tmp_path, "sweep", "mine.toml", "--methods", "er", "--seeds", "1") as process:
+    with begun(tmp_path, "sweep", "mine.toml", "--methods", "er", "--seeds", "1") as command:
         at_gate(gate, seed=1)
-        process.kill()
-        process.wait()
+        command.process.kill()
+        command.process.join()
         open_gate(gate)
 
     def is_left() -> bool:

@@ -168,6 +168,7 @@ def test_a_sweep_asked_to_stop_gives_no_more_orders(tmp_path: Path) -> None:
     assert watcher.was_stopping
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_worker_killed_half_way_is_replaced_and_a_failed_run_does_not_end_the_others(tmp_path: Path) -> None:
     store, gate, watcher = ResultStore(tmp_path / "runs"), tmp_path / "gate", Listening()
     killed, failing, other = gated(gate, seed=1), toy_experiment(lr=1e30, seed=2), toy_experiment(seed=3)
@@ -188,6 +189,7 @@ def test_a_worker_killed_half_way_is_replaced_and_a_failed_run_does_not_end_the_
         assert_as_if_undisturbed(experiment, store, tmp_path / "undisturbed")
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_two_sweeps_on_one_folder_do_each_run_once(tmp_path: Path) -> None:
     store, gate = ResultStore(tmp_path / "runs"), tmp_path / "gate"
     experiments = [gated(gate, seed=seed) for seed in (1, 2, 3)]

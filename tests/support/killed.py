@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -16,10 +15,7 @@ import holdfast.experiments.run as module
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.probes._base import Moment
 from holdfast.experiments.results import ResultStore
-
-# Torch is imported once, by the process that all others are forked from.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([module.__name__])
+from tests.support.processes import PROCESSES
 
 
 def run_in_a_process(experiment: Experiment, folder: Path, killer: str, *, record: bool = False) -> int:

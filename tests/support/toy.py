@@ -11,14 +11,13 @@ __all__ = ["N_FEATURES", "Toy", "settings_of", "toy_batches"]
 
 # They add up features, or store them, and train no backbone: here an input is its own features.
 UNTRAINED = {"ncm", "slda", "analytic", "randumb", "knn", "hedge"}
+# The default of er+mkd is for streams a hundred times as long. The other two take so many steps, or numbers.
+FITTED = {"er+mkd": {"teacher_weight": 1.0}, "mer": {"replay_size": 1}, "randumb": {"width": 100}}
 
 
 def settings_of(method: str, selection: str, setting: Setting) -> dict[str, Any]:
-    few: dict[str, Any] = {"replay_size": 2} if method == "mer" else {}  # which takes a step for each of them
-    if method == "er+mkd":
-        few = {"teacher_weight": 1.0}  # the default is for streams a hundred times as long
     return {
-        "method": {"name": method, **few},
+        "method": {"name": method, **FITTED.get(method, {})},
         "selection": selection,
         "retrieval": "old_tasks",
         "setting": setting,

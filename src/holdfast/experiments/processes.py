@@ -10,11 +10,13 @@ import time
 from dataclasses import dataclass
 from multiprocessing import connection, resource_tracker
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
+from typing import Final
 
 from holdfast.experiments.orders import Begun, Died, Order, Outcome, Report, carry_out
 from holdfast.experiments.probes._base import Moment
 
+START: Final = "spawn"  # the only way that every system has, and that is safe beside threads
 SECONDS_BETWEEN_REPORTS = 0.25
 SECONDS_BETWEEN_LOOKS = 0.1  # of a worker, whether it should stop
 SECONDS_TO_LEAVE = 5.0  # for a worker that was told to, before it is killed
@@ -22,7 +24,7 @@ SECONDS_TO_LEAVE = 5.0  # for a worker that was told to, before it is killed
 
 @dataclass(eq=False)
 class _Worker:
-    process: SpawnProcess
+    process: BaseProcess
     line: Connection
     path: str | None = None  # of the run that it has
 
@@ -81,8 +83,9 @@ class Processes:
         self.workers.clear()
 
     def _hire(self) -> _Worker:
-        ours, theirs = multiprocessing.get_context("spawn").Pipe()
-        process = multiprocessing.get_context("spawn").Process(target=_work, args=(theirs,), name="holdfast worker")
+        context = multiprocessing.get_context(START)
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs,), name="holdfast worker")
         # Ctrl-C in a terminal reaches every process: workers never see it, they are told to stop by the sweep.
         resource_tracker.ensure_running()  # else it starts below, and unblocks signals afterwards
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

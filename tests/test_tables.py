@@ -210,7 +210,7 @@ def test_a_file_from_before_categories_had_places_goes_on(tmp_path: Path) -> Non
 
 
 def test_an_interrupted_first_batch_leaves_no_labels_and_no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> float:
+    def interrupt(*_: object, **__: Any) -> float:
         raise KeyboardInterrupt
 
     made = TableLearner("granted", **FAST)
@@ -241,3 +241,46 @@ def test_a_file_that_lacks_a_part_of_its_table_is_refused(tmp_path: Path) -> Non
     write_checkpoint(tmp_path / "other", state)
     with pytest.raises(ValueError, match="lacks the accuracy of its table"):
         load_table_learner(tmp_path / "other")
+
+
+def test_a_row_of_weight_zero_is_as_if_it_had_not_come() -> None:
+    rows = [
+        {"size": i % 7, "kind": "ab"[i % 2], "label": ["no", "yes", "never"][i % 2 if i % 5 else 2]} for i in range(60)
+    ]
+    weighted = [row | {"share": float(i % 5 > 0)} for i, row in enumerate(rows)]
+    one, two = TableLearner("label", weight="share"), TableLearner("label")
+    for start in range(0, 60, 10):
+        one.observe(weighted[start : start + 10])
+        two.observe([row for row in rows[start : start + 10] if row["label"] != "never"])
+    assert one.observe([weighted[0], weighted[5]]) == 0.0
+    assert (one.n_rows, two.n_rows) == (62, 48)
+    assert one.labels.known == ["yes", "no"]
+    assert_same(one.learner.state_dict(), two.learner.state_dict())
+
+
+def test_a_weight_counts_and_its_column_is_saved(tmp_path: Path) -> None:
+    rows = [{"size": i % 7, "share": i % 3 + 0.5, "label": i % 2} for i in range(40)]
+    learner, plain = TableLearner("label", weight="share"), TableLearner("label", drop=["share"])
+    learner.learn(rows[:20])
+    plain.learn(rows[:20])
+    x = plain.inputs(rows)
+    assert not torch.equal(learner.learner.scores(x), plain.learner.scores(x))
+    learner.save(tmp_path / "table")
+    again = load_table_learner(tmp_path / "table")
+    for each in (learner, again):
+        each.learn(rows[20:])
+    assert_same(again.state_dict(), learner.state_dict())
+
+
+@pytest.mark.parametrize("weight", [None, -1, float("inf"), "heavy", "", 1e31])
+def test_a_row_whose_weight_is_none_is_bad(weight: Any) -> None:
+    learner = TableLearner("label", weight="share")
+    learner.learn([{"size": 1, "share": 1, "label": 0}] * 10)
+    with pytest.raises(BadRow, match=r"row 10: found .* in column 'share', expected a weight: a number from 0"):
+        learner.learn([{"size": 1, "share": weight, "label": 0}])
+    assert learner.n_rows == 10
+
+
+def test_one_column_is_not_label_and_weight() -> None:
+    with pytest.raises(ValueError, match="cannot be both label and weight"):
+        TableLearner("label", weight="label")

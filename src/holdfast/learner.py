@@ -16,7 +16,15 @@ from holdfast.core.calls import CallJournal
 from holdfast.core.checkpoint import CopiedState, checksum_of, write_copy
 from holdfast.core.classes import Setting, learns_by_task
 from holdfast.core.detectors import DetectorName
-from holdfast.core.inputs import Array, checked_classes, checked_inputs, checked_tasks, whole_numbers
+from holdfast.core.inputs import (
+    Array,
+    checked_classes,
+    checked_inputs,
+    checked_tasks,
+    checked_weights,
+    kept_rows,
+    whole_numbers,
+)
 from holdfast.core.journaled import Journaled, journaled
 from holdfast.core.labels import Numbered
 from holdfast.core.model import HeadKind
@@ -214,7 +222,14 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         return _NUMBERS if self.practice is None else self.practice.answers
 
     @journaled
-    def observe(self, x: Array, y: Labelled, task: int | Array | None = None) -> float:
+    def observe(
+        self,
+        x: Array,
+        y: Labelled,
+        task: int | Array | None = None,
+        *,
+        sample_weight: float | Array | None = None,
+    ) -> float:
         """Learn n samples once; return their loss.
 
         Args:
@@ -222,17 +237,36 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
             y: (n,) labels: whole numbers from 0 are the classes themselves; texts, other numbers, tuples and None are
                 numbered as they come. See `classes_`.
             task: of all samples, or (n,); in every setting but `free`.
+            sample_weight: (n,) or one number, from 0: how much each sample counts; by default 1. It multiplies the
+                sample's part of the loss. For a method that adds up or stores samples, as `slda` and `knn` do, it is a
+                count. A sample of weight 0 is left out, as if it had not come. Memory keeps the weight, and replay
+                honours it. See `Method.takes_weights`.
 
         A batch is learned whole or not at all: whatever is raised, KeyboardInterrupt included, leaves every bit as it
         was. Bad input raises ValueError, and a step that would make weights NaN or infinite raises Diverged. Another
         thread that observes waits.
         """
-        return self.change(lambda: self._observe(*self._checked_batch(x, y, task)))
+        return self.change(lambda: self._observe(x, y, task, sample_weight))
 
-    def _observe(self, batch: Batch, n_classes: int, numbered: Numbered | None) -> float:
+    def _observe(self, x: Array, y: Labelled, task: int | Array | None, sample_weight: float | Array | None) -> float:
+        inputs = checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype)
+        weights = checked_weights(sample_weight, len(inputs))
+        if weights is not None and not bool((kept := weights > 0).all()):
+            y, task = kept_rows(y, kept, "y"), kept_rows(task, kept, "task")
+            inputs, weights = inputs[kept.to(inputs.device)], weights[kept]
+            if not len(weights):
+                return 0.0
+            weights = checked_weights(weights, len(inputs))
+        batch, n_classes, numbered = self._checked_batch(inputs, y, task)
+        return self._learn(batch, weights, n_classes, numbered)
+
+    def _learn(self, batch: Batch, weights: Tensor | None, n_classes: int, numbered: Numbered | None) -> float:
         if self.input_dtype is None:
             self._begin(batch)
         method, practice = self.method, self.practice
+        x = batch.x
+        if weights is not None:
+            batch = method.weigh(batch, weights)
         if learns_by_task(self.settings.setting):
             self._turn_to(batch.task.tolist())
         batch = batch if self.device.type == "cpu" else batch.to(self.device)
@@ -254,6 +288,7 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         method.settle()
         self.n_observed += 1
         if practice is not None:
+            practice.watch.look(x, practice.column_names)
             brings_classes = len(seen.pairs) > n_seen
             practice.settle(method, batch, loss, looked, self.n_observed, brings_classes=brings_classes)
             if numbered is not None:
@@ -300,7 +335,14 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
             self._around("ids").waiting.put(ids, inputs)
 
     @journaled
-    def label(self, ids: Sequence[Any], y: Labelled, task: int | Array | None = None) -> float:
+    def label(
+        self,
+        ids: Sequence[Any],
+        y: Labelled,
+        task: int | Array | None = None,
+        *,
+        sample_weight: float | Array | None = None,
+    ) -> float:
         """Learn inputs that were predicted with `ids`, now that their labels are known; return their loss.
 
         Labels may come in any order, and late. The oldest inputs expire where more wait than `waiting` says; see
@@ -308,7 +350,7 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         """
         with self._held:
             waiting = self._around("label").waiting
-            loss = self.observe(waiting.look(ids), y, task)
+            loss = self.observe(waiting.look(ids), y, task, sample_weight=sample_weight)
             waiting.take(ids)
             return loss
 
@@ -559,9 +601,10 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
             raise ValueError(f"this is not the state of a learner: {error!r}") from error
         self._method, self.is_open = method, state.get("is_open") is True
 
-    def _checked_batch(self, x: Array, y: Labelled, task: int | Array | None) -> tuple[Batch, int, Numbered | None]:
+    def _checked_batch(
+        self, inputs: Tensor, y: Labelled, task: int | Array | None
+    ) -> tuple[Batch, int, Numbered | None]:
         """Return a batch, the classes that there have to be for it, and its labels where these are no classes."""
-        inputs = checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype)
         classes, n_classes, numbered = self._classes_of(y, len(inputs))
         batch = Batch(inputs, classes, checked_tasks(task, len(inputs), self.settings.setting, learning=True))
         return batch, n_classes, numbered

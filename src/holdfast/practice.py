@@ -194,7 +194,7 @@ class Practice(Stateful):
         Args:
             brings_classes: the batch has classes that are new, whose loss is large by nature.
         """
-        self.watch.look(batch.x, self.column_names)
+        loss /= _heaviest(method, batch)  # a large weight makes a large loss, which is no sign of anything
         if looked is not None:
             self.answers.temperature.update(looked.scores, looked.y)
             if self.answers.novelty is not None and looked.features is not None and looked.remembered is not None:
@@ -265,6 +265,13 @@ def _observed(method: Method, batch: Batch) -> float:
     loss = method.observe(batch)
     method.check_finite()
     return loss
+
+
+def _heaviest(method: Method, batch: Batch) -> float:
+    """Return the largest weight of a new or of a stored sample, 1 at least."""
+    stored = method.memory.weight if isinstance(method, ReplayMethod) and method.memory.columns else None
+    found = [weights.max().item() for weights in (batch.weight, stored) if weights is not None and len(weights)]
+    return max([1.0, *found])
 
 
 def _weights(method: Method) -> dict[str, Any]:

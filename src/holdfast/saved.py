@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from holdfast.build import build_method, build_model, make
-from holdfast.core.batch import TaskNumber
+from holdfast.core.batch import WEIGHT, TaskNumber
 from holdfast.core.classes import learns_by_task
 from holdfast.core.state import Count, State, is_finite
 from holdfast.memory.storage import Memory
@@ -143,7 +143,7 @@ def check_extras(method: Method, settings: LearnerSettings) -> None:
     if not isinstance(method, ReplayMethod) or not method.memory.columns or any(":" in part.name for part in parts):
         return
     expected = method.extras | method.selection.extras
-    if method.memory.extras != expected:
+    if method.memory.extras - {WEIGHT} != expected:
         raise ValueError(
             f"the saved memory keeps {sorted(method.memory.extras)} beside its samples, not {sorted(expected)}"
         )

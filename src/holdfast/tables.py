@@ -13,6 +13,7 @@ from torch import Tensor
 from holdfast.columns import BadRow, Columns, is_missing
 from holdfast.core.checkpoint import read_checkpoint, write_checkpoint
 from holdfast.core.detectors import Adwin
+from holdfast.core.inputs import MAX_WEIGHT
 from holdfast.core.labels import Label, Labels
 from holdfast.core.state import Count, State, Stateful
 from holdfast.data.rows import PICTURE
@@ -101,6 +102,7 @@ class TableLearner:
         method: of the learner; by default `hedge`, for tables, and the learner's own default for pictures.
         batch: rows that are learned at once.
         drop: columns that are left out.
+        weight: the column of the weight, a number from 0; see `Learner.observe`. A row of weight 0 is left out.
         settings: any setting of `Learner`.
 
     Example:
@@ -113,11 +115,21 @@ class TableLearner:
     """
 
     def __init__(
-        self, label: str, *, method: str | None = None, batch: int = BATCH, drop: Sequence[str] = (), **settings: Any
+        self,
+        label: str,
+        *,
+        method: str | None = None,
+        batch: int = BATCH,
+        drop: Sequence[str] = (),
+        weight: str | None = None,
+        **settings: Any,
     ) -> None:
         if batch < 1:
             raise ValueError(f"batch is {batch}: give 1 row or more")
+        if weight == label:
+            raise ValueError(f"the column '{label}' cannot be both label and weight: name another")
         self.label = label
+        self.weight = weight
         self.batch = batch
         self.drop = list(drop)
         self.n_rows = 0  # read, bad ones included
@@ -150,15 +162,31 @@ class TableLearner:
             self.observe(waiting)
         return self.accuracy
 
-    def observe(self, rows: Sequence[Mapping[str, Any]], where: Sequence[str] = ()) -> float:
+    def observe(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        where: Sequence[str] = (),
+        *,
+        weights: Sequence[float] | None = None,
+    ) -> float:
         """Test and then learn one batch of rows; gives the loss.
 
         Args:
             where: where each row stands, for messages.
+            weights: how much each row counts; None takes the column of the weight, if there is one.
         """
         places = list(where) or [f"row {self.n_rows + i}" for i in range(len(rows))]
         for row, place in zip(rows, places, strict=True):
             self.check(row, place, with_label=True)
+        n_read = len(rows)
+        if weights is None and self.weight is not None:
+            weights = [float(row[self.weight]) for row in rows]
+        if weights is not None:
+            kept = [i for i, weight in enumerate(weights) if weight > 0]
+            rows, places, weights = [rows[i] for i in kept], [places[i] for i in kept], [weights[i] for i in kept]
+        if not rows:
+            self.n_rows += n_read
+            return 0.0
         labels = [_label(row[self.label]) for row in rows]
         inputs = [self._inputs_of(row) for row in rows]
         before = (self.columns, self._learner, len(self.labels))
@@ -171,7 +199,7 @@ class TableLearner:
             if self._learner is None:
                 self._learner = self._made(picture=PICTURE in inputs[0])
                 self._name_columns()
-            loss = self._learner.observe(x, y)
+            loss = self._learner.observe(x, y, sample_weight=weights)
         except BaseException:
             self.columns, self._learner, known = before
             self.labels.load_state_dict({"known": self.labels.known[:known]})
@@ -179,7 +207,7 @@ class TableLearner:
         if self.columns.settled:
             self.columns.learn(inputs, y.tolist())
         self.accuracy.update(said, y.tolist())
-        self.n_rows += len(rows)
+        self.n_rows += n_read
         return loss
 
     def _settle(self, inputs: Sequence[Mapping[str, Any]], places: Sequence[str]) -> None:
@@ -200,6 +228,8 @@ class TableLearner:
         if with_label and (self.label not in row or is_missing(row[self.label])):
             there = ", ".join(f"'{name}'" for name in list(row)[:8])
             raise BadRow(f"{where}: found no label in column '{self.label}', only {there}: give the row a label")
+        if with_label and self.weight is not None:
+            check_weight(row.get(self.weight), self.weight, where)
         inputs = self._inputs_of(row)
         if not inputs:
             raise BadRow(f"{where}: found no columns beside the label")
@@ -232,7 +262,8 @@ class TableLearner:
     def state_dict(self) -> State:
         return {
             "table": {"label": self.label, "batch": self.batch, "drop": self.drop, "n_rows": self.n_rows}
-            | {"n_bad": self.n_bad},
+            | {"n_bad": self.n_bad}
+            | ({} if self.weight is None else {"weight": self.weight}),
             "labels": self.labels.state_dict(),
             "columns": self.columns.state_dict(),
             "accuracy": self.accuracy.state_dict(),
@@ -240,7 +271,8 @@ class TableLearner:
         }
 
     def _inputs_of(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        return {str(name): value for name, value in row.items() if name != self.label and name not in self.drop}
+        others = (self.label, self.weight, *self.drop)
+        return {str(name): value for name, value in row.items() if name not in others}
 
     def _vectors(self, inputs: Sequence[Mapping[str, Any]]) -> Tensor:
         if self.columns.settled:
@@ -267,7 +299,11 @@ def load_table_learner(path: str | Path, *, trust_code: bool = False) -> TableLe
     counts = [table.get(name) for name in ("batch", "n_rows", "n_bad")]
     if any(type(count) is not int or count < 0 for count in counts) or not isinstance(table.get("drop"), list):
         raise ValueError(f"{path} does not say how its table was read")
-    made = TableLearner(table["label"], batch=table["batch"], drop=[str(name) for name in table["drop"]])
+    weight = table.get("weight")
+    if weight is not None and not isinstance(weight, str):
+        raise ValueError(f"{path} does not say how its table was read")
+    dropped = [str(name) for name in table["drop"]]
+    made = TableLearner(table["label"], batch=table["batch"], drop=dropped, weight=weight)
     made.n_rows, made.n_bad = table["n_rows"], table["n_bad"]
     for name in ("labels", "columns", "accuracy"):
         if not isinstance(state.get(name), dict):
@@ -280,6 +316,23 @@ def load_table_learner(path: str | Path, *, trust_code: bool = False) -> TableLe
         raise ValueError(f"{path} has a learner that does not fit the labels and columns of its table")
     made._name_columns()
     return made
+
+
+def check_weight(value: Any, column: str, where: str) -> None:
+    """Raise BadRow unless `value` is the weight of a row.
+
+    Example:
+        >>> check_weight(-1.0, "share", "row 7")
+        Traceback (most recent call last):
+        ...
+        holdfast.columns.BadRow: row 7: found -1.0 in column 'share', expected a weight: a number from 0
+    """
+    try:
+        is_weight = not is_missing(value) and 0 <= float(value) <= MAX_WEIGHT
+    except (TypeError, ValueError):
+        is_weight = False
+    if not is_weight:
+        raise BadRow(f"{where}: found {value!r:.40} in column '{column}', expected a weight: a number from 0")
 
 
 def as_rows(given: Any) -> Iterator[Mapping[str, Any]]:

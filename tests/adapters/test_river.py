@@ -143,3 +143,23 @@ def test_a_pickle_whose_bytes_were_changed_is_refused() -> None:
     changed[-5] ^= 1
     with pytest.raises(CorruptCheckpoint):
         RiverClassifier.__new__(RiverClassifier).__setstate__(state | {"_table": bytes(changed)})
+
+
+def test_weights_of_rows_reach_the_learner() -> None:
+    given = rows(40)
+    one, many, plain = (RiverClassifier(batch=8, **SMALL) for _ in range(3))
+    for i, (x, y) in enumerate(given):
+        one.learn_one(x, y, w=[1.0, 0.0, 3.5][i % 3])
+        plain.learn_one(x, y, w=1)
+    frame, labels = pd.DataFrame([x for x, _ in given]), [y for _, y in given]
+    many.learn_many(frame, labels, w=pd.Series([[1.0, 0.0, 3.5][i % 3] for i in range(40)]))
+    assert_same(many.learner.state_dict(), one.learner.state_dict())
+    assert_same(plain.learner.state_dict(), learned(RiverClassifier(batch=8, **SMALL), given).learner.state_dict())
+    assert one.predict_proba_one(given[0][0]) != plain.predict_proba_one(given[0][0])
+    with pytest.raises(BadRow, match="row 0: found -1 in column 'w', expected a weight"):
+        one.learn_one(*given[0], w=-1)
+    again = pickle.loads(pickle.dumps(one))
+    more = rows(40, seed=1)
+    for model in (one, again):
+        model.learn_many(pd.DataFrame([x for x, _ in more]), [y for _, y in more], w=0.5)
+    assert_same(again.learner.state_dict(), one.learner.state_dict())

@@ -163,3 +163,17 @@ def test_probabilities_are_those_of_the_learner(tmp_path: Path) -> None:
     learner = load_table_learner(model)
     p = learner.learner.predict_proba(learner.inputs([{"size": i % 7, "kind": "ab"[i % 2]} for i in range(60)]))
     assert [float(line.split(",")[2]) for line in lines] == pytest.approx(p.max(dim=1).values.tolist())
+
+
+def test_a_column_says_how_much_a_row_counts(tmp_path: Path) -> None:
+    lines = [f"{i % 7},{['low', 'high'][i % 7 > 3] if i % 4 else 'wrong'},{i % 4}" for i in range(80)]
+    source, model = tmp_path / "t.csv", tmp_path / "m.holdfast"
+    source.write_text("size,label,share\n" + "\n".join(lines) + "\n")
+    said = learn(source, "--out", model, "--weight", "share", *FEW)
+    assert "80 rows (0 bad)" in said
+    learner = load_table_learner(model)
+    assert learner.weight == "share"
+    assert sorted(learner.labels.known) == ["high", "low"]
+    learn(source, "--out", model, "--go-on", "--weight", "share")
+    found = RUN.invoke(app, ["learn", str(source), "--out", str(model), "--go-on", "--weight", "size"])
+    assert "learned with the weights 'share'" in str(found.exception or found.output)

@@ -171,6 +171,29 @@ def test_labels_may_come_later(tmp_path: Path):
         assert answer.status_code == 409
 
 
+def test_weights_of_samples_reach_the_learner_also_after_a_crash(tmp_path: Path):
+    learner = Learner(**SMALL)
+    (x, y), (later, labels) = toy_batch(1), toy_batch(2)
+    weights = [0.5, 0, 2, 1]
+    losses = [learner.observe(x, y, sample_weight=weights), learner.observe(later, labels, sample_weight=weights[::-1])]
+    with serving(tmp_path) as ask:
+        ask("PUT", "/models/toy", SMALL)
+        given = observation(1) | {"sample_weight": weights}
+        assert ask("POST", "/models/toy/observe", given).json()["loss"] == losses[0]
+        ask("POST", "/models/toy/predict", {"x": later, "ids": [1, 2, 3, 4]})
+        given = {"ids": [1, 2, 3, 4], "y": labels, "sample_weight": weights[::-1]}
+        assert ask("POST", "/models/toy/label", given).json()["loss"] == losses[1]
+        assert ask("GET", "/models/toy").json()["n_samples"] == 6
+        nothing = ask("POST", "/models/toy/observe", observation(3) | {"sample_weight": [0.0] * 4}).json()
+        assert (nothing["loss"], nothing["n_observed"]) == (0.0, 2)
+        for bad in ([1.0], [-1.0] * 4, ["heavy"] * 4):
+            assert ask("POST", "/models/toy/observe", observation(1) | {"sample_weight": bad}).status_code in (409, 422)
+        scores = ask("POST", "/models/toy/predict", {"x": x, "scores": True}).json()["scores"]
+        assert torch.equal(torch.tensor(scores), learner.scores(x))
+    with serving(tmp_path) as ask:
+        assert ask("POST", "/models/toy/predict", {"x": x, "scores": True}).json()["scores"] == scores
+
+
 def test_many_observations_at_once_are_all_learned(tmp_path: Path):
     with serving(tmp_path) as ask:
         ask("PUT", "/models/toy", SMALL)

@@ -119,7 +119,7 @@ class DriftReducingPlugin(SupervisedPlugin):  # type: ignore[misc]
         self.layer_name = layer_name
         self.batch_size_mem = batch_size_mem
         self.contrast, self.distillation = contrast, distillation
-        self.margins = {"scale": logit_scale, "class_margin": class_margin, "task_margin": task_margin}
+        self.margins: dict[str, Any] = {"scale": logit_scale, "class_margin": class_margin, "task_margin": task_margin}
         self.selection = Centroid(**options)
         self.memory = Memory(mem_size, seed=seed)
         self._features = torch.zeros(0)  # that the model made last

@@ -10,12 +10,13 @@ from river.base import MiniBatchClassifier
 
 from holdfast.adapters._pickled import from_bytes, to_bytes
 from holdfast.core.labels import Label, plain_label
-from holdfast.tables import TableLearner, as_rows, load_table_learner
+from holdfast.tables import TableLearner, as_rows, check_weight, load_table_learner
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LABEL = "(label)"  # the column in which the learner of tables finds the label
+WEIGHT = "(weight)"  # of a row that waits; 1 where there is none
 Row = dict[str, Any]
 
 
@@ -45,7 +46,7 @@ class RiverClassifier(MiniBatchClassifier):
         self.method = method
         self.seed = seed
         self.settings = settings
-        self._table = TableLearner(LABEL, method=method, batch=batch, seed=seed, **settings)
+        self._table = self._new_table()
         self._waiting: list[Row] = []
 
     @property
@@ -57,13 +58,24 @@ class RiverClassifier(MiniBatchClassifier):
         """Learner of tables; its `learner` is the `Learner` of vectors."""
         return self._table
 
-    def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:
-        """Learn a row of named values and its label."""
-        self._learn([_named(x)], [y])
+    def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> None:
+        """Learn a row of named values and its label.
 
-    def learn_many(self, X: pd.DataFrame, y: Sequence[Any] | pd.Series) -> None:
-        """Learn the rows of a frame and their labels (n,)."""
-        self._learn([_named(row) for row in as_rows(X)], list(y))
+        Args:
+            w: how much the row counts; see `Learner.observe`.
+        """
+        self._learn([_named(x)], [y], [w])
+
+    def learn_many(
+        self, X: pd.DataFrame, y: Sequence[Any] | pd.Series, w: float | Sequence[float] | pd.Series = 1.0
+    ) -> None:
+        """Learn the rows of a frame and their labels (n,).
+
+        Args:
+            w: how much each row counts, (n,) or one number for all.
+        """
+        rows = [_named(row) for row in as_rows(X)]
+        self._learn(rows, list(y), [w] * len(rows) if isinstance(w, int | float) else list(w))
 
     def predict_proba_one(self, x: Mapping[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Return the probability of each label that came; nothing before the first."""
@@ -94,21 +106,28 @@ class RiverClassifier(MiniBatchClassifier):
         """Restore; raise CorruptCheckpoint or another ValueError for damaged bytes."""
         vars(self).update(state)
         if state["_table"] is None:
-            table = TableLearner(LABEL, method=self.method, batch=self.batch, seed=self.seed, **self.settings)
+            self._table = self._new_table()
         else:
-            table = from_bytes(state["_table"], load_table_learner)
-        self._table = table
+            self._table = from_bytes(state["_table"], load_table_learner)
 
-    def _learn(self, rows: list[Row], labels: list[Any]) -> None:
+    def _new_table(self) -> TableLearner:
+        return TableLearner(LABEL, method=self.method, batch=self.batch, seed=self.seed, **self.settings)
+
+    def _learn(self, rows: list[Row], labels: list[Any], weights: list[float]) -> None:
         """Let rows wait with their labels, and learn whole batches of those that wait. A bad row changes nothing."""
-        labelled = [row | {LABEL: plain_label(label)} for row, label in zip(rows, labels, strict=True)]
+        labelled = [
+            row | {LABEL: plain_label(label)} | ({} if weight == 1 else {WEIGHT: weight})
+            for row, label, weight in zip(rows, labels, weights, strict=True)
+        ]
         for i, row in enumerate(labelled):
             self._table.check(self._fitted(row), f"row {i}", with_label=True)
+            check_weight(row.get(WEIGHT, 1.0), "w", f"row {i}")
         for row in labelled:
             self._waiting.append(row)
             if len(self._waiting) >= self.batch:
                 waiting, self._waiting = self._waiting, []
-                self._table.observe([self._fitted(each) for each in waiting])
+                given = [row.get(WEIGHT, 1.0) for row in waiting]
+                self._table.observe([self._fitted(each) for each in waiting], weights=given)
 
     def _chances(self, rows: list[Row]) -> list[dict[Label, float]]:
         """Return for each row the probability of each label that came, those of rows that wait included."""
@@ -124,10 +143,10 @@ class RiverClassifier(MiniBatchClassifier):
         return [dict(zip(known, row, strict=True)) | new for row in chances]
 
     def _fitted(self, row: Row) -> Row:
-        """Return a row with the columns that the first batch had, once that was learned."""
+        """Return a row with the columns that the first batch had, once that was learned, and without its weight."""
         names = self._table.columns.names
         if not names:
-            return row
+            return {name: value for name, value in row.items() if name != WEIGHT}
         label = {LABEL: row[LABEL]} if LABEL in row else {}
         return {name: row.get(name) for name in names} | label
 

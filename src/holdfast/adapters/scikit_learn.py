@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
 from holdfast.adapters._pickled import from_bytes, to_bytes
@@ -79,33 +79,38 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.device = device
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn rows X (n, …) of the labels y (n,), and nothing of what was learned before."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn rows X (n, …) of the labels y (n,), and nothing of what was learned before.
+
+        Args:
+            sample_weight: (n,) how much each row counts; see `Learner.observe`. A row of weight 0 is left out.
+        """
         if self.n_passes < 1:
             raise ValueError(f"n_passes is {self.n_passes}: give 1 or more")
-        rows, labels = self._checked(X, y, first=True)
+        rows, labels, weights = self._checked(X, y, sample_weight, first=True)
         random = check_random_state(self.random_state)
         self.learner_, self._labels = self._made(random), Labels()
         self.classes_ = np.unique(labels)
         for _ in range(self.n_passes):
             order = random.permutation(len(rows)) if self.shuffle else np.arange(len(rows))
-            self._learn(rows[order], labels[order])
+            self._learn(rows[order], labels[order], None if weights is None else weights[order])
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn rows X (n, …) of the labels y (n,) in their order, after all that was learned before.
 
         Args:
             classes: labels that may come. None has to be named: other labels may come too.
+            sample_weight: (n,) how much each row counts; see `fit`.
         """
         first = not hasattr(self, "learner_")
-        rows, labels = self._checked(X, y, first=first)
+        rows, labels, weights = self._checked(X, y, sample_weight, first=first)
         if first:
             self.learner_, self._labels = self._made(check_random_state(self.random_state)), Labels()
             self.classes_ = labels[:0]
         named = [] if classes is None else [column_or_1d(np.asarray(classes))]
         self.classes_ = np.unique(np.concatenate([self.classes_, labels, *named]))
-        self._learn(rows, labels)
+        self._learn(rows, labels, weights)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -156,19 +161,26 @@ class HoldfastClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             backbone = "identity"
         return Learner(self.method, backbone=backbone, device=self.device, **(settings | dict(self.options or {})))
 
-    def _checked(self, X: Any, y: Any, *, first: bool) -> tuple[Array, Array]:
-        """Return rows and labels, as arrays of the same length."""
+    def _checked(self, X: Any, y: Any, sample_weight: Any, *, first: bool) -> tuple[Array, Array, Array | None]:
+        """Return rows, labels and weights, as arrays of the same length, without the rows of weight 0."""
         rows, labels = validate_data(self, X, y, dtype=np.float32, allow_nd=True, reset=first)
         check_classification_targets(labels)
-        return rows, column_or_1d(labels, warn=True)
+        labels = column_or_1d(labels, warn=True)
+        if sample_weight is None:
+            return rows, labels, None
+        weights: Array = _check_sample_weight(sample_weight, rows, dtype=np.float32, ensure_non_negative=True)
+        kept = weights > 0
+        if not kept.any():
+            raise ValueError("every sample weight is zero: give one row a weight above 0")
+        return rows[kept], labels[kept], weights[kept]
 
-    def _learn(self, rows: Array, labels: Array) -> None:
+    def _learn(self, rows: Array, labels: Array, weights: Array | None) -> None:
         for start in range(0, len(rows), self.batch_size):
             part = slice(start, start + self.batch_size)
             known = len(self._labels)
             numbers = self._labels.learn(labels[part].tolist())
             try:
-                self.learner_.observe(rows[part], numbers)
+                self.learner_.observe(rows[part], numbers, sample_weight=None if weights is None else weights[part])
             except BaseException:
                 self._labels.load_state_dict({"known": self._labels.known[:known]})
                 raise

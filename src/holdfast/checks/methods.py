@@ -6,13 +6,14 @@ import copy
 import inspect
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from holdfast.checks._base import Check, expect
+from holdfast.checks._base import Check, Failed, expect
 from holdfast.checks.same import assert_same
 from holdfast.checks.toy import N_FEATURES, Toy, toy_batches, toy_learner
 from holdfast.core.classes import SETTINGS
@@ -42,6 +43,7 @@ def method_checks(method: Part, settings: dict[str, Any]) -> Iterator[Check]:
             ("it learns a toy stream", partial(_check_learning, stated)),
             ("a saved learner continues with the same bits", partial(check_saving, stated)),
             ("it learns batches of one sample", partial(_apart, check_batches_of_one, stated)),
+            ("weights of samples do what `takes_weights` says", partial(_apart, check_sample_weights, stated)),
             ("predicting changes nothing", partial(_apart, check_predicting, stated)),
             ("an earlier state scores as it did then", partial(_apart, check_going_back, stated)),
             ("a run never shows it the future", partial(check_future, stated)),
@@ -97,6 +99,30 @@ def check_batches_of_one(settings: dict[str, Any]) -> None:
         expect(loss >= 0, f"the loss of a batch of one sample is {loss}")
     predicted = learner.predict(torch.zeros(1, N_FEATURES), 0 if settings["setting"] == "task" else None)
     expect(predicted.shape == (1,), f"predict returned shape {tuple(predicted.shape)} for one sample")
+
+
+def check_sample_weights(settings: dict[str, Any]) -> None:
+    """Check that weights of 1 change no bit, that 0 leaves a sample out, and that others count or are refused."""
+    plain, ones, shorter, zeros, weighted = (toy_learner(settings) for _ in range(5))
+    kept = torch.arange(10) % 4 != 1
+    kind = None
+    for x, y, task in toy_batches(settings["setting"])[::9]:
+        plain.observe(x, y, task)
+        ones.observe(x, y, task, sample_weight=torch.ones(10))
+        shorter.observe(x[kept], y[kept], task)
+        zeros.observe(x, y, task, sample_weight=kept)
+        kind = plain.method.takes_weights
+        if kind != "no":
+            weighted.observe(x, y, task, sample_weight=1 + torch.arange(10) % 2)
+    assert_same(ones.state_dict(), plain.state_dict())
+    assert_same(zeros.state_dict(), shorter.state_dict())
+    if kind == "no":
+        with suppress(ValueError):
+            weighted.observe(x, y, task, sample_weight=0.5)
+            raise Failed("weights were taken, but `takes_weights` is 'no'")
+    elif kind == "share":
+        scores = (each.scores(x, task if settings["setting"] == "task" else None) for each in (weighted, plain))
+        expect(not torch.equal(*scores), "weights change nothing: multiply each loss by `batch.weight`")
 
 
 def check_predicting(settings: dict[str, Any]) -> None:

@@ -46,6 +46,7 @@ def learn_command(
     memory: Annotated[str, typer.Option(help="Samples, or bytes as '5 MB'.")] = "1000",
     batch: Annotated[int, typer.Option(min=1, help="Rows that are learned at once.")] = 10,
     drop: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = "",
+    weight: Annotated[str | None, typer.Option(help="The column that says how much a row counts.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and memory.")] = 0,
     go_on: Annotated[bool, typer.Option("--go-on", help="Load --out and skip the rows that it has read.")] = False,
     skip: Skip = False,
@@ -63,10 +64,12 @@ def learn_command(
         learner = load_table_learner(out_file)
         if learner.label != label:
             raise ValueError(f"{out_file} learned the column '{learner.label}', not '{label}': give --label of before")
+        if weight not in (None, learner.weight):
+            raise ValueError(f"{out_file} learned with the weights '{learner.weight}': leave --weight out")
     else:
         dropped = [name for name in drop.split(",") if name]
         settings = {"memory": int(memory) if memory.isdigit() else memory, "seed": seed}
-        learner = TableLearner(label, method=method, batch=batch, drop=dropped, **settings)
+        learner = TableLearner(label, method=method, batch=batch, drop=dropped, weight=weight, **settings)
     n_before = learner.n_rows
     out.print(f"learning {source}, column '{label}', into {out_file}" + (f", from row {n_before}" if n_before else ""))
     started = time.monotonic()

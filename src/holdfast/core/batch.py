@@ -17,6 +17,7 @@ FEATURE = "feature"  # of the backbone, by the model as it was
 LOGITS, N_UNITS = "logits", "n_units"  # of the head, and how many rows it had
 CENTROID = "centroid"  # number of the centroid that a sample belongs to
 SIMILARITY = "similarity"  # of gradients, when the sample came
+WEIGHT = "weight"  # how much a sample counts in the loss; 1 for a sample without it
 TaskNumber = Annotated[int, Field(ge=NO_TASK, lt=2**63)]
 
 
@@ -43,6 +44,11 @@ class Batch:
 
     def __len__(self) -> int:
         return self.y.shape[0]
+
+    @property
+    def weight(self) -> Tensor | None:
+        """(n,) Return how much each sample counts in the loss; None where each counts 1."""
+        return self.extra.get(WEIGHT)
 
     def __getitem__(self, index: slice | Tensor | Sequence[int]) -> Batch:
         if isinstance(index, slice):
@@ -82,7 +88,7 @@ class Batch:
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """Return one batch of all samples, in order; the extras are those that all of them have.
+    """Return one batch of all samples, in order; the extras are those that all of them have, and weights of any.
 
     Example:
         >>> one = Batch(torch.zeros(1, 2), torch.tensor([3]), torch.tensor([0]))
@@ -90,9 +96,30 @@ def join(batches: Sequence[Batch]) -> Batch:
         [3, 3]
     """
     shared = set.intersection(*(set(batch.extra) for batch in batches))
-    return Batch(
+    weights = None if WEIGHT in shared else joined_weights(batches)
+    joined = Batch(
         torch.cat([batch.x for batch in batches]),
         torch.cat([batch.y for batch in batches]),
         torch.cat([batch.task for batch in batches]),
         {name: torch.cat([batch.extra[name] for batch in batches]) for name in sorted(shared)},
+    )
+    return joined if weights is None else joined.with_extra(**{WEIGHT: weights})
+
+
+def joined_weights(batches: Sequence[Batch]) -> Tensor | None:
+    """(n,) Return the weights of the samples of all batches, in order; None where each counts 1.
+
+    Example:
+        >>> one = Batch(torch.zeros(1, 2), torch.tensor([3]), torch.tensor([0]))
+        >>> joined_weights([one, one.with_extra(weight=torch.tensor([0.5]))])
+        tensor([1.0000, 0.5000])
+    """
+    given = [batch.weight for batch in batches]
+    if all(each is None for each in given):
+        return None
+    return torch.cat(
+        [
+            torch.ones(len(batch), device=batch.y.device) if each is None else each
+            for batch, each in zip(batches, given, strict=True)
+        ]
     )

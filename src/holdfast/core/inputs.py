@@ -14,6 +14,7 @@ from holdfast.core.classes import MAX_TASKS, Setting, learns_by_task, predicts_b
 
 Array = Tensor | np.ndarray[Any, Any] | Sequence[Any]
 MAX_CLASSES = 100_000  # a growing head takes no label beyond: it is more likely a mistake than a class
+MAX_WEIGHT = 1e15  # of a sample; more is more likely a mistake
 MAX_INPUT = 1e15  # beyond, the variance of a batch may be more than a float32 can hold
 INPUT_DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
 
@@ -95,6 +96,76 @@ def checked_tasks(task: int | Array | None, n: int, setting: Setting, *, learnin
     if min(numbers) < 0 or max(numbers) >= MAX_TASKS:
         raise ValueError(f"task {min(numbers)} to {max(numbers)}: number the tasks from 0 to {MAX_TASKS - 1}")
     return tasks
+
+
+def column_names_of(x: Any) -> list[str]:
+    """Return the names of the columns of a frame; none for a tensor, an array or a list."""
+    names = getattr(x, "columns", None)
+    return [] if names is None or not hasattr(x, "to_numpy") else [str(name) for name in names]
+
+
+def as_array(values: Any) -> Any:
+    """Return a series of pandas as an array; anything else as it is."""
+    return np.asarray(values) if hasattr(values, "to_numpy") else values
+
+
+def check_column_names(names: Sequence[str], known: Sequence[str], n_columns: int) -> None:
+    """Raise ValueError unless there is a name for each column, and the names stand in the order known before.
+
+    Example:
+        >>> check_column_names(["b", "a"], ["a", "b"], 2)
+        Traceback (most recent call last):
+        ...
+        ValueError: the columns are ['b', 'a'], but were ['a', 'b'] before: put them into that order
+    """
+    if len(names) != n_columns:
+        raise ValueError(f"{len(names)} names for {n_columns} columns: give one a column")
+    if list(names) != list(known) and sorted(names) == sorted(known):
+        raise ValueError(f"the columns are {list(names)}, but were {list(known)} before: put them into that order")
+
+
+def checked_weights(weights: float | Array | None, n: int) -> Tensor | None:
+    """(n,) Return the weight of each sample, float32; None where each is 1.
+
+    Args:
+        weights: one for each of the samples, or one number for all.
+
+    Example:
+        >>> checked_weights([1.0, 0.5], 2), checked_weights(1.0, 2)
+        (tensor([1.0000, 0.5000]), None)
+    """
+    if weights is None:
+        return None
+    given = as_tensor(weights, "sample_weight")  # type: ignore[arg-type]
+    if given.is_complex():
+        raise ValueError("sample_weight has complex numbers: give numbers from 0")
+    found = (given.expand(n) if given.ndim == 0 else given).to("cpu", torch.float32)
+    if found.shape != (n,):
+        raise ValueError(f"sample_weight has shape {tuple(found.shape)} for {n} samples: give ({n},), or one number")
+    fits = (found >= 0) & (found <= MAX_WEIGHT)  # NaN does not
+    if not bool(fits.all()):
+        bad = (~fits).nonzero().flatten().tolist()
+        raise ValueError(f"sample_weight is NaN, negative or above {MAX_WEIGHT:.0e} in rows {_few(bad)}: mend it")
+    return None if bool((found == 1).all()) else found
+
+
+def kept_rows(values: Any, kept: Tensor, name: str) -> Any:
+    """Return the entries of `values` where `kept` (n,) is true; ValueError if there are not n.
+
+    Args:
+        name: of the argument, for messages.
+    """
+    if isinstance(values, str | bytes | int | None):
+        return values  # one for all, or nothing that has entries: checked elsewhere
+    if isinstance(values, Tensor) and values.ndim == 0:
+        return values
+    if len(values) != len(kept):
+        raise ValueError(f"{name} has {len(values)} entries for {len(kept)} samples: give one a sample")
+    if isinstance(values, Tensor):
+        return values[kept.to(values.device)]
+    if isinstance(values, np.ndarray):
+        return values[kept.numpy()]
+    return [value for value, is_kept in zip(values, kept.tolist(), strict=True) if is_kept]
 
 
 def whole_numbers(value: Array, name: str, n: int) -> Tensor:

@@ -178,12 +178,13 @@ class Model(nn.Module):
         return scores.masked_fill(~self.seen.competing(task), -torch.inf)
 
     def loss(self, batch: Batch) -> Tensor:
-        """Mean cross-entropy, each sample among the classes that compete for it."""
-        return F.cross_entropy(self.masked(self.forward(batch.x), batch.task), batch.y)
+        """Mean cross-entropy, each sample among the classes that compete for it, times its weight."""
+        return cross_entropy(self.masked(self.forward(batch.x), batch.task), batch.y, batch.weight)
 
     def losses(self, batch: Batch) -> Tensor:
-        """Return (n,), the cross-entropy of each sample, among the classes that compete for it."""
-        return F.cross_entropy(self.masked(self.forward(batch.x), batch.task), batch.y, reduction="none")
+        """Return (n,), the cross-entropy of each sample, among the classes that compete for it, times its weight."""
+        losses = F.cross_entropy(self.masked(self.forward(batch.x), batch.task), batch.y, reduction="none")
+        return losses if batch.weight is None else losses * batch.weight
 
     def embed(self, x: Tensor) -> Tensor:
         """Return (n, n_features) features without gradient, as when predicting: no batch statistics change."""
@@ -235,6 +236,26 @@ class Model(nn.Module):
         if (seen := state_dict["_extra_state"]["seen"]["n_classes"]) != n_classes:
             raise ValueError(f"{seen} classes could be seen, but the head has {n_classes}")
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+
+def cross_entropy(scores: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the mean over n samples of the cross-entropy times the weight of the sample.
+
+        loss = 1/n Σ_i -w_i log softmax(scores_i)[y_i]
+
+    The sum is divided by n, and not by Σ w. So a weight counts in a batch of one sample too.
+
+    Args:
+        scores: (n, n_classes). y: (n,). weight: (n,) w; None for all 1.
+
+    Example:
+        >>> scores, y = torch.zeros(2, 4), torch.tensor([0, 3])
+        >>> [cross_entropy(scores, y, w).exp().round().item() for w in (None, torch.tensor([1.0, 0.0]))]
+        [4.0, 2.0]
+    """
+    if weight is None:
+        return F.cross_entropy(scores, y)
+    return (F.cross_entropy(scores, y, reduction="none") * weight).mean()
 
 
 @contextmanager

@@ -78,6 +78,7 @@ def paired_margin_loss(
     task: Tensor,
     *,
     is_anchor: Tensor,
+    weights: Tensor | None = None,
     scale: float,
     class_margin: float,
     task_margin: float,
@@ -92,6 +93,7 @@ def paired_margin_loss(
     Args:
         features: (n, d); only directions count. y, task: (n,).
         is_anchor: (n,) true where a row's own loss counts; all rows are contrasted with.
+        weights: (n,) how much each row's own loss counts; None for all 1.
 
     Returns:
         The mean over anchors that have a positive; zero when none has.
@@ -110,4 +112,6 @@ def paired_margin_loss(
     n_positives = positive.sum(dim=1)
     counts = is_anchor & (n_positives > 0)
     row_loss = (pair_loss * positive).sum(dim=1) / n_positives.clamp(min=1)
+    if weights is not None:
+        row_loss = row_loss * weights
     return (row_loss * counts).sum() / counts.sum().clamp(min=1)

@@ -7,7 +7,9 @@ import math
 from torch import Tensor
 
 
-def decoupled_loss(scores: Tensor, y: Tensor, *, new_classes: Tensor, rho: float) -> Tensor:
+def decoupled_loss(
+    scores: Tensor, y: Tensor, *, new_classes: Tensor, rho: float, weights: Tensor | None = None
+) -> Tensor:
     """Tell new classes from each other, and, with a weight of its own, from old classes.
 
         loss_i = -log( e^{o_y} / Σ_{c ∈ N} e^{o_c} ) - ρ log( Σ_{c ∈ N} e^{o_c} / Σ_{c ∈ O ∪ N} e^{o_c} )
@@ -19,6 +21,7 @@ def decoupled_loss(scores: Tensor, y: Tensor, *, new_classes: Tensor, rho: float
         y: (n,) the class of each sample.
         new_classes: (n, n_classes) N, true for new classes; the own class has to be one.
         rho: ρ, the weight of telling new classes from old ones.
+        weights: (n,) how much each sample counts; None for all 1.
 
     Returns:
         The mean over samples.
@@ -33,4 +36,5 @@ def decoupled_loss(scores: Tensor, y: Tensor, *, new_classes: Tensor, rho: float
     log_new = scores.masked_fill(~new_classes, -math.inf).logsumexp(dim=1)
     within = log_new - scores.gather(1, y[:, None])[:, 0]
     between = scores.logsumexp(dim=1) - log_new
-    return (within + rho * between).mean()
+    losses = within + rho * between
+    return losses.mean() if weights is None else (losses * weights).mean()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def logit_distillation_loss(logits: Tensor, stored: Tensor, n_units: Tensor) -> Tensor:
+def logit_distillation_loss(logits: Tensor, stored: Tensor, n_units: Tensor, weights: Tensor | None = None) -> Tensor:
     """Hold the logits of old samples where they were when each was stored.
 
         loss = || h(x) - z ||²
@@ -18,6 +18,7 @@ def logit_distillation_loss(logits: Tensor, stored: Tensor, n_units: Tensor) -> 
         logits: (n, m) h(x), as they are now, with gradient.
         stored: (n, k) z, as they were, k ≤ m; a row counts up to its n_units and is filled up behind them.
         n_units: (n,) how many units the head had then, at least one and at most k.
+        weights: (n,) how much each sample counts; None for all 1.
 
     Example:
         >>> now, stored = torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[0.0, 0.0]])
@@ -26,4 +27,5 @@ def logit_distillation_loss(logits: Tensor, stored: Tensor, n_units: Tensor) -> 
     """
     n_columns = stored.shape[1]
     had_unit = torch.arange(n_columns, device=stored.device) < n_units[:, None]
-    return ((logits[:, :n_columns] - stored) * had_unit).square().sum() / n_units.sum()
+    squares = ((logits[:, :n_columns] - stored) * had_unit).square()
+    return (squares if weights is None else squares * weights[:, None]).sum() / n_units.sum()

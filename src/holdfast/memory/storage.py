@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.core.batch import NO_TASK, Batch
+from holdfast.core.batch import NO_TASK, WEIGHT, Batch
 from holdfast.core.state import Count, State, Stateful, check_tensor, is_finite
 from holdfast.core.undo import NO_UNDO, Undo
 
@@ -125,6 +125,11 @@ class Memory(Stateful):
         """(len,) the tasks stored."""
         return self.columns["task"][: self.filled]
 
+    @property
+    def weight(self) -> Tensor | None:
+        """(len,) how much each stored sample counts in the loss; None where each counts 1."""
+        return self.extra(WEIGHT) if _EXTRA + WEIGHT in self.columns else None
+
     def extra(self, name: str) -> Tensor:
         """Return (len, …), the extra `name` of each stored sample."""
         return self.columns[_EXTRA + name][: self.filled]
@@ -162,6 +167,24 @@ class Memory(Stateful):
             if kept.shape[1:] != column.shape[1:]:
                 self._widen(name, column.shape[1:])
         self._reserve(self.filled + len(batch))
+
+    def with_weights(self, batch: Batch) -> Batch:
+        """Return the samples with weights if memory keeps some; from the first weights on, it does.
+
+        What was stored before has the weight 1. Where memory counts bytes, it then holds fewer samples.
+        """
+        is_kept = _EXTRA + WEIGHT in self.columns
+        if not self.columns or is_kept == (batch.weight is not None):
+            return batch
+        if is_kept:
+            return batch.with_extra(**{WEIGHT: torch.ones(len(batch), device=batch.y.device)})
+        self._resize(self.columns | {_EXTRA + WEIGHT: torch.ones(len(self.columns["y"]), device=self.device)})
+        return batch
+
+    def check_weights(self) -> None:
+        """Raise ValueError if weights that were read from a file are none."""
+        if self.weight is not None and not bool((self.require_extra(WEIGHT, torch.float32, ()) > 0).all()):
+            raise ValueError("a stored sample has a weight that is not above 0")
 
     def reserve(self, nbytes: int) -> None:
         """Keep so many bytes of a budget in bytes free for what grows with classes; samples leave at random for it.

@@ -7,13 +7,14 @@ import math
 from abc import abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.average import WeightAverage
-from holdfast.core.batch import FEATURE, NO_TASK, Batch
+from holdfast.core.batch import FEATURE, NO_TASK, WEIGHT, Batch
 from holdfast.core.gradients import assign_gradient, flat_gradient
 from holdfast.core.model import HeadKind, Model, predicting
 from holdfast.core.optimizers import (
@@ -33,6 +34,8 @@ from holdfast.memory.storage import Memory
 
 MAX_STEPS = 10_000  # of one batch; more are more likely a mistake
 MAX_REPLAY = 2**31  # samples of one step
+MAX_COUNT = 10_000  # samples that one batch stands for, where weights are counts
+TakesWeights = Literal["no", "share", "count", "count and share"]
 
 
 class Diverged(ArithmeticError):
@@ -69,6 +72,9 @@ class Method(Stateful):
 
     head: ClassVar[HeadKind] = "linear"  # what it learns with unless told otherwise
     learns_head: ClassVar[bool] = True  # False: its scores come from elsewhere
+    # What a sample's weight does. "share" multiplies the sample's part of each loss: `observe` finds the weights in
+    # `batch.weight`. "count" repeats the sample, so that `observe` finds none.
+    takes_weights: ClassVar[TakesWeights] = "no"
     one_loss: ClassVar[bool] = True  # each step goes down one loss of new and replayed samples
     by_batch: ClassVar[bool] = True  # learns and remembers the samples of a batch together, beside replayed ones
 
@@ -118,6 +124,25 @@ class Method(Stateful):
     @abstractmethod
     def observe(self, batch: Batch) -> float:
         """Learn a batch; gives the loss before the last step."""
+
+    def weigh(self, batch: Batch, weights: Tensor) -> Batch:
+        """Return the samples as `observe` takes those of `weights` (n,), all above 0; ValueError if it cannot.
+
+        A count of 2.5 is three samples, each with 2.5/3 of its share.
+        """
+        name, kind = type(self).__name__, self.takes_weights
+        if kind == "no":
+            raise ValueError(f"{name} takes no sample weights but 0 and 1: leave sample_weight out, or choose a method")
+        if kind == "share":
+            return batch.with_extra(**{WEIGHT: weights})
+        counts = weights.ceil()
+        if kind == "count" and not torch.equal(counts, weights):
+            raise ValueError(f"{name} counts its samples, so that a weight is a count: give whole numbers")
+        if counts.sum().item() > MAX_COUNT:
+            raise ValueError(f"the weights of a batch stand for more than {MAX_COUNT:,} samples: give smaller ones")
+        rows = torch.arange(len(batch)).repeat_interleave(counts.long())
+        shares = (weights / counts)[rows]
+        return batch[rows] if bool((shares == 1).all()) else batch[rows].with_extra(**{WEIGHT: shares})
 
     def end_task(self, task: int) -> None:
         """Do what is done once a task, now that `task` is over."""
@@ -290,6 +315,7 @@ class ReplayMethod(Method):
                 raise ValueError(f"the tasks of samples in memory are not those of the setting '{seen.setting}'")
             self.selection.check(memory, self.model)
             self.check_extras()
+            memory.check_weights()
 
     def check_extras(self) -> None:
         """Raise ValueError if what a file says to be beside samples is not what this method keeps there."""
@@ -307,7 +333,7 @@ class ReplayMethod(Method):
 
     def remember(self, batch: Batch) -> None:
         """Let the selection take what it wants of `batch`, with whatever extra the method put beside it."""
-        batch = self.selection.with_extras(batch, self.model)
+        batch = self.selection.with_extras(self.memory.with_weights(batch), self.model)
         if not are_finite(list(batch.extra.values())):
             raise Diverged("features of the batch are NaN or infinite: nothing of it was learned or stored")
         if self.memory.max_bytes is not None:

@@ -52,19 +52,22 @@ class Networks(Stateful):
         """Return (K, n, n_classes) scores of inputs (n, n_inputs), or (K, n, n_inputs) other ones for each network."""
         return self._pass(x if x.ndim == 3 else x.expand(len(self.weights), -1, -1))[2]
 
-    def learn(self, x: Tensor, y: Tensor, competing: Tensor | None) -> Tensor:
+    def learn(self, x: Tensor, y: Tensor, competing: Tensor | None, weights: Tensor | None = None) -> Tensor:
         """Go one step down the mean cross-entropy of each network; give the scores (K, n, n_classes) before it.
 
         Args:
             x: (K, n, n_inputs).
             y: (K, n) classes.
             competing: (K, n, n_classes), the classes that compete for each sample; None for all.
+            weights: (K, n), how much each sample counts in the mean; None for all 1.
         """
         first, second, scores = self._pass(x)
         masked = scores if competing is None else scores.masked_fill(~competing, -torch.inf)
         to_scores = masked.softmax(dim=2)
         to_scores.scatter_add_(2, y[:, :, None], to_scores.new_full((*y.shape, 1), -1.0))
         to_scores /= y.shape[1]
+        if weights is not None:
+            to_scores *= weights[:, :, None]
         _, _, into_second, _, into_scores, _ = self._layers()
         to_second = torch.bmm(to_scores, into_scores.mT) * (second > 0)
         to_first = torch.bmm(to_second, into_second.mT) * (first > 0)

@@ -16,7 +16,7 @@ def stored_means(model: Model, memory: Memory) -> tuple[Tensor, Tensor]:
         return model.head.weight[:0], torch.zeros(0, dtype=torch.int64, device=model.device)
     pairs = torch.stack([memory.task, memory.y])
     keys, key_of_sample = torch.unique(pairs, dim=1, return_inverse=True)
-    return class_means(model.embed(memory.x), key_of_sample, keys.shape[1]), keys[1]
+    return class_means(model.embed(memory.x), key_of_sample, keys.shape[1], memory.weight), keys[1]
 
 
 def stored_mean_scores(features: Tensor, means: Tensor, classes: Tensor, n_classes: int) -> Tensor:

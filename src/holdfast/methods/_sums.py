@@ -17,7 +17,7 @@ from holdfast.core.state import State
 from holdfast.core.sums import ClassSums
 from holdfast.core.undo import Undo
 from holdfast.memory.storage import check_allocation
-from holdfast.methods._base import Diverged, Method
+from holdfast.methods._base import Diverged, Method, TakesWeights
 
 LEAST = torch.finfo(torch.float32).min  # the score of a class of which nothing was learned
 
@@ -50,6 +50,7 @@ class SumsMethod(Method):
     replaced: ClassVar[frozenset[str]] = frozenset({"_solution", "_matrix", "_drawn"})
     standardises: ClassVar[bool] = False  # sums of inputs in units that move would be sums of different things
     reads: ClassVar[frozenset[str]] = frozenset({"sums", "_solution"})
+    takes_weights: ClassVar[TakesWeights] = "count"
     learns_head: ClassVar[bool] = False
     one_loss: ClassVar[bool] = False
     products: ClassVar[bool] = True  # whether Σ x xᵀ is needed

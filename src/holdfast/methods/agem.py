@@ -7,7 +7,7 @@ from pydantic import Field
 
 from holdfast.core.batch import Batch
 from holdfast.core.gradients import project_agem
-from holdfast.methods._base import MAX_REPLAY, ReplayMethod
+from holdfast.methods._base import MAX_REPLAY, ReplayMethod, TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -17,6 +17,7 @@ class AGEM(ReplayMethod):
     Chaudhry et al., "Efficient Lifelong Learning with A-GEM", ICLR 2019.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "share"
     selects: ClassVar[str] = "ring"
     one_loss: ClassVar[bool] = False
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 
 from holdfast.core.batch import LOGITS, N_UNITS, Batch
 from holdfast.core.classes import tasks_own_classes
+from holdfast.core.model import cross_entropy
 from holdfast.losses.logit_distillation import logit_distillation_loss
-from holdfast.methods._base import ReplayMethod
+from holdfast.methods._base import ReplayMethod, TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -26,6 +26,7 @@ class DER(ReplayMethod):
         label_weight: β, of the cross-entropy of replayed samples, which are drawn anew for it. 0 is DER, more is DER++.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "share"
     extras: ClassVar[frozenset[str]] = frozenset({LOGITS, N_UNITS})
 
     logit_weight: Annotated[float, Field(ge=0)] = 0.3
@@ -51,10 +52,11 @@ class DER(ReplayMethod):
     def observe(self, batch: Batch) -> float:
         for _ in range(self.steps_per_batch):
             logits = self.model(batch.x)
-            loss = F.cross_entropy(self.model.masked(logits, batch.task), batch.y)
+            loss = cross_entropy(self.model.masked(logits, batch.task), batch.y, batch.weight)
             old = self.recall(batch)
             if len(old):
-                distance = logit_distillation_loss(self.model(old.x), old.extra[LOGITS], old.extra[N_UNITS])
+                stored, n_units = old.extra[LOGITS], old.extra[N_UNITS]
+                distance = logit_distillation_loss(self.model(old.x), stored, n_units, old.weight)
                 loss = loss + self.logit_weight * distance
                 if self.label_weight:
                     loss = loss + self.label_weight * self.model.loss(self.recall(batch))

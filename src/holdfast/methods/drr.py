@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.core.batch import FEATURE, Batch
+from holdfast.core.batch import FEATURE, Batch, joined_weights
 from holdfast.core.classes import tasks_own_classes
 from holdfast.core.classifiers import class_means, nearest_mean_scores
 from holdfast.core.model import HeadKind, predicting
 from holdfast.core.options import option
 from holdfast.losses.contrastive_margin import contrastive_margin_loss, paired_margin_loss
 from holdfast.losses.distillation import distillation_loss
-from holdfast.methods._base import ReplayMethod
+from holdfast.methods._base import ReplayMethod, TakesWeights
 
 Against = Literal["task", "before", "seen"]
 NewAgainst = Against | Literal["batch"]
@@ -48,6 +48,7 @@ class DRR(ReplayMethod):
 
     head: ClassVar[HeadKind] = "cosine"
     selects: ClassVar[str] = "centroid"
+    takes_weights: ClassVar[TakesWeights] = "share"
     derived: ClassVar[frozenset[str]] = frozenset({"_means"})
     extras: ClassVar[frozenset[str]] = frozenset({FEATURE})
     replaced: ClassVar[frozenset[str]] = frozenset({"_means"})
@@ -96,7 +97,7 @@ class DRR(ReplayMethod):
         """Return CML and CDL, given what `features_of` returned."""
         loss = self.contrast(old, new, torch.cat(features))
         if self.distillation and len(old):
-            loss = loss + self.distillation * distillation_loss(features[0], old.extra[FEATURE])
+            loss = loss + self.distillation * distillation_loss(features[0], old.extra[FEATURE], old.weight)
         return loss
 
     def contrast(self, old: Batch, new: Batch, features: Tensor) -> Tensor:
@@ -110,12 +111,13 @@ class DRR(ReplayMethod):
             return of_old + of_new
         y, task = torch.cat([old.y, new.y]), torch.cat([old.task, new.task])
         is_old = torch.arange(len(y), device=features.device) < len(old)
+        weights, shares = joined_weights([old, new]), torch.where(is_old, 1 / max(len(old), 1), 1 / len(new))
         return contrastive_margin_loss(
             self.cosines(features),
             y,
             same_task=self.model.seen.of_task(task),
             competing=self.competing(task, is_old, new.y),
-            weights=torch.where(is_old, 1 / max(len(old), 1), 1 / len(new)),
+            weights=shares if weights is None else shares * weights,
             scale=self.logit_scale,
             class_margin=self.class_margin,
             task_margin=self.active_task_margin,
@@ -131,6 +133,7 @@ class DRR(ReplayMethod):
             features,
             y,
             task,
+            weights=joined_weights([old, new]),
             scale=self.logit_scale,
             class_margin=self.class_margin,
             task_margin=self.active_task_margin,
@@ -141,7 +144,7 @@ class DRR(ReplayMethod):
         """Return (n, n_classes) cos β to what stands for each class: its row, or the mean of its stored features."""
         if self.reading != "centroids" or not len(self.memory):
             return self.model.head.cosines(features)
-        means = class_means(self.memory.extra(FEATURE), self.memory.y, self.model.head.n_classes)
+        means = class_means(self.memory.extra(FEATURE), self.memory.y, self.model.head.n_classes, self.memory.weight)
         has_mean = means.any(dim=1, keepdim=True)
         return F.normalize(features, dim=1) @ torch.where(has_mean, means, F.normalize(self.model.head.weight, dim=1)).T
 
@@ -217,4 +220,4 @@ class DRR(ReplayMethod):
             return class_means(features, y, n_classes, n_seen)
         if not len(self.memory):
             return torch.zeros_like(self.model.head.weight)
-        return class_means(self.model.embed(self.memory.x), self.memory.y, n_classes)
+        return class_means(self.model.embed(self.memory.x), self.memory.y, n_classes, self.memory.weight)

@@ -13,6 +13,7 @@ from holdfast.core.batch import Batch, join
 from holdfast.core.model import predicting
 from holdfast.core.state import State, check_tensor
 from holdfast.losses.score_distillation import score_distillation_loss
+from holdfast.methods._base import TakesWeights
 from holdfast.methods.drr import DRR
 
 TEMPERATURE = 2.0  # of distilled scores, as is usual since Li and Hoiem
@@ -33,6 +34,7 @@ class DRRPlus(DRR):
         between_samples: add the loss in the reading `samples` to that of the reading chosen.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "no"  # scores of old tasks are held alike for all samples
     replaced: ClassVar[frozenset[str]] = DRR.replaced | {"last_groups"}
     reads: ClassVar[frozenset[str]] = DRR.reads
 

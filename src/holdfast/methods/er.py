@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from holdfast.core.batch import Batch, join
 from holdfast.core.options import option
-from holdfast.methods._base import ReplayMethod
+from holdfast.methods._base import ReplayMethod, TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -23,6 +23,8 @@ class ER(ReplayMethod):
             in one pass, which is faster; on a network without batch statistics it is the same up to rounding. `pooled`
             takes one pass in any case.
     """
+
+    takes_weights: ClassVar[TakesWeights] = "share"
 
     weighting: Literal["equal", "pooled"] = "equal"
     passes: Literal[1, 2] = option(2, before=2)

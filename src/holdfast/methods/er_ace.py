@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.core.batch import Batch
-from holdfast.methods._base import ReplayMethod
+from holdfast.core.model import cross_entropy
+from holdfast.methods._base import ReplayMethod, TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -20,6 +21,8 @@ class ERACE(ReplayMethod):
     alone tells new classes from old ones. Where classes of other tasks compete and new samples are not replayed,
     nothing would; there new samples compete with all classes too, which is plain replay.
     """
+
+    takes_weights: ClassVar[TakesWeights] = "share"
 
     def caution(self) -> str | None:
         if self._by_batch:
@@ -40,7 +43,7 @@ class ERACE(ReplayMethod):
         """Mean cross-entropy, each sample among the classes of the batch that compete for it."""
         classes, own = torch.unique(batch.y, return_inverse=True)
         scores = self.model.masked(self.model(batch.x), batch.task)
-        return F.cross_entropy(scores[:, classes], own)
+        return cross_entropy(scores[:, classes], own, batch.weight)
 
     @property
     def _by_batch(self) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 from holdfast.core.batch import Batch
 from holdfast.core.state import Count
 from holdfast.methods._anchored import AnchoredMethod, min_max, zeros
+from holdfast.methods._base import TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -27,6 +28,7 @@ class EWC(AnchoredMethod):
         fisher_rate: a, how much the newest one counts in the running mean.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "share"
     replaced: ClassVar[frozenset[str]] = AnchoredMethod.replaced | {"fisher", "squares"}
 
     strength: Annotated[float, Field(ge=0)] = 10.0

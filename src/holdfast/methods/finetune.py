@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.core.batch import Batch
-from holdfast.methods._base import Method
+from holdfast.core.model import cross_entropy
+from holdfast.methods._base import Method, TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -20,6 +20,8 @@ class Finetune(Method):
             classes (`seen`: JOINT on Split CIFAR in A-GEM's code).
     """
 
+    takes_weights: ClassVar[TakesWeights] = "share"
+
     against: Literal["task", "seen"] = "task"
 
     def observe(self, batch: Batch) -> float:
@@ -29,4 +31,4 @@ class Finetune(Method):
 
     def _loss_among_all(self, batch: Batch) -> Tensor:
         unseen = ~self.model.seen.all_seen().to(self.model.device)
-        return F.cross_entropy(self.model(batch.x).masked_fill(unseen, -math.inf), batch.y)
+        return cross_entropy(self.model(batch.x).masked_fill(unseen, -math.inf), batch.y, batch.weight)

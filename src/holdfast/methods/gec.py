@@ -7,7 +7,7 @@ from pydantic import Field
 
 from holdfast.core.batch import Batch
 from holdfast.core.gradients import step_gec
-from holdfast.methods._base import ReplayMethod
+from holdfast.methods._base import ReplayMethod, TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -31,6 +31,7 @@ class GEC(ReplayMethod):
         damping: δ, which bounds the step where r is short; the authors' value is not known here.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "share"
     one_loss: ClassVar[bool] = False
 
     gain: Annotated[float, Field(ge=0)] = 1.0

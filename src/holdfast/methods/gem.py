@@ -8,7 +8,7 @@ from pydantic import Field
 
 from holdfast.core.batch import Batch, join
 from holdfast.core.gradients import project_gem
-from holdfast.methods._base import MAX_REPLAY, ReplayMethod
+from holdfast.methods._base import MAX_REPLAY, ReplayMethod, TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -25,6 +25,7 @@ class GEM(ReplayMethod):
         ridge: added to the diagonal of the problem that is solved.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "share"
     selects: ClassVar[str] = "ring"
     one_loss: ClassVar[bool] = False
 

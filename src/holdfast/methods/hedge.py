@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from holdfast.core.batch import Batch, join
+from holdfast.core.batch import Batch, join, joined_weights
 from holdfast.core.standardise import Standardise
 from holdfast.core.state import Count, State, check_tensor
 from holdfast.memory.storage import Memory
-from holdfast.methods._base import MAX_REPLAY, Diverged, ReplayMethod
+from holdfast.methods._base import MAX_REPLAY, Diverged, ReplayMethod, TakesWeights
 from holdfast.methods._networks import Networks
 
 FEW = 64  # features, at most, that are also compared with their recent means
@@ -49,6 +49,7 @@ class Hedge(ReplayMethod):
         sharpness: η.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "count and share"
     learns_head: ClassVar[bool] = False
     one_loss: ClassVar[bool] = False
     by_batch: ClassVar[bool] = False
@@ -104,9 +105,11 @@ class Hedge(ReplayMethod):
             competing = torch.stack([self.model.seen.competing(part.task) for part in (whole, lately)])
             competing = self._for_each_network(competing)
         x, y = self._seen_by_each(self._for_each_network(x)), self._for_each_network(y)
-        scores = self.networks.learn(x, y, competing)
+        weights = joined_weights([whole, lately])
+        weights = None if weights is None else self._for_each_network(weights.view(2, -1))
+        scores = self.networks.learn(x, y, competing, weights)
         for _ in range(self.steps_per_batch - 1):
-            self.networks.learn(x, y, competing)
+            self.networks.learn(x, y, competing, weights)
 
         loss = self._judge(scores[:, : len(batch)], batch)
         for level, length in zip(self.levels, self.trends, strict=False):
@@ -166,6 +169,7 @@ class Hedge(ReplayMethod):
             raise ValueError(f"{len(self.newest)} of the newest samples are saved, but {self.n_stored} were stored")
         if len(self.newest):
             self.newest.require_extra("trend", torch.float32, (self.levels.numel(),))
+            self.newest.check_weights()
             if not self.model.seen.were_seen(self.newest.y, self.newest.task):
                 raise ValueError("a class is among the newest samples, but was never seen")
 
@@ -205,7 +209,7 @@ class Hedge(ReplayMethod):
 
     def _store(self, batch: Batch) -> None:
         """Put the samples over the oldest of the newest."""
-        batch = batch[-self.recent :] if len(batch) > self.recent else batch
+        batch = self.newest.with_weights(batch[-self.recent :] if len(batch) > self.recent else batch)
         self.newest.fit(batch)
         free = min(len(batch), self.recent - len(self.newest))
         if free:
@@ -223,8 +227,11 @@ class Hedge(ReplayMethod):
         """
         chances = scores.softmax(dim=2).gather(2, batch.y.expand(len(scores), -1)[:, :, None])[:, :, 0].double()
         chances = chances * (1 - LEAST_SHARE) + LEAST_SHARE / scores.shape[2]
-        loss = -(self._shares() @ chances).log().mean().item()
-        self.losses = self.losses * self.fading ** len(batch) - chances.log().sum(dim=1)
+        losses, fallen = -(self._shares() @ chances).log(), chances.log()
+        if batch.weight is not None:
+            losses, fallen = losses * batch.weight, fallen * batch.weight
+        loss = losses.mean().item()
+        self.losses = self.losses * self.fading ** len(batch) - fallen.sum(dim=1)
         return max(loss, 0.0)  # rounding
 
     def _shares(self) -> Tensor:

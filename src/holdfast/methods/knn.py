@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.core.batch import FEATURE, Batch
 from holdfast.core.model import predicting
-from holdfast.methods._base import MAX_REPLAY, Diverged, ReplayMethod
+from holdfast.methods._base import MAX_REPLAY, Diverged, ReplayMethod, TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -29,6 +29,7 @@ class KNN(ReplayMethod):
         temperature: τ.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "count"
     learns_head: ClassVar[bool] = False
     one_loss: ClassVar[bool] = False
     by_batch: ClassVar[bool] = False

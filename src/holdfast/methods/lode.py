@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.losses.decoupled import decoupled_loss
-from holdfast.methods._base import ReplayMethod
+from holdfast.methods._base import ReplayMethod, TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -29,6 +29,8 @@ class LODE(ReplayMethod):
     Args:
         rho: ρ; the authors tune it for each data set.
     """
+
+    takes_weights: ClassVar[TakesWeights] = "share"
 
     rho: Annotated[float, Field(ge=0)] = 1.0
 
@@ -58,4 +60,5 @@ class LODE(ReplayMethod):
                 torch.zeros_like(scores[0], dtype=torch.bool).index_fill(0, new.y, value=True).expand_as(scores)
             )
         n_finished = max(1, seen.n_tasks_learned - 1)
-        return decoupled_loss(scores, new.y, new_classes=new_classes, rho=self.rho / n_finished)
+        rho = self.rho / n_finished
+        return decoupled_loss(scores, new.y, new_classes=new_classes, rho=rho, weights=new.weight)

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from holdfast.core.batch import Batch
-from holdfast.methods._base import MAX_REPLAY, ReplayMethod, finite
+from holdfast.methods._base import MAX_REPLAY, ReplayMethod, TakesWeights, finite
 
 
 @dataclass(kw_only=True, eq=False)
@@ -19,6 +19,7 @@ class MEGA1(ReplayMethod):
         smallest_loss: ε; while the new loss l_t is not above it, only the replayed samples are learned.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "share"
     selects: ClassVar[str] = "ring"
     one_loss: ClassVar[bool] = False
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from holdfast.core.batch import Batch
 from holdfast.core.gradients import rotate_mega2
-from holdfast.methods._base import MAX_REPLAY, ReplayMethod
+from holdfast.methods._base import MAX_REPLAY, ReplayMethod, TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -17,6 +17,7 @@ class MEGA2(ReplayMethod):
     Guo et al., "Improved Schemes for Episodic Memory-based Lifelong Learning", NeurIPS 2020.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "share"
     selects: ClassVar[str] = "ring"
     one_loss: ClassVar[bool] = False
 

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from holdfast.core.batch import Batch, join
-from holdfast.methods._base import MAX_STEPS, Diverged, ReplayMethod
+from holdfast.methods._base import MAX_STEPS, Diverged, ReplayMethod, TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -32,6 +32,7 @@ class MER(ReplayMethod):
         across_batch_rate: γ, how much of the way that all batches have led is kept.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "share"
     one_loss: ClassVar[bool] = False
     by_batch: ClassVar[bool] = False
     writes_weights: ClassVar[bool] = True

@@ -10,6 +10,7 @@ from torch import Tensor
 from holdfast.core.batch import Batch
 from holdfast.core.state import Count
 from holdfast.methods._anchored import AnchoredMethod, copies, min_max, zeros
+from holdfast.methods._base import TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -28,6 +29,7 @@ class RWalk(AnchoredMethod):
         damping: ξ (the paper's ε), which keeps the score of weights that hardly moved finite.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "share"
     places: ClassVar[frozenset[str]] = frozenset({"anchor", "piece_began"})
 
     replaced: ClassVar[frozenset[str]] = AnchoredMethod.replaced | {

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.methods._anchored import AnchoredMethod, copies, zeros
+from holdfast.methods._base import TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -24,6 +25,7 @@ class SI(AnchoredMethod):
         damping: ξ, which keeps the importance of weights that hardly moved finite.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "share"
     replaced: ClassVar[frozenset[str]] = AnchoredMethod.replaced | {"path"}
 
     strength: Annotated[float, Field(ge=0)] = 0.1

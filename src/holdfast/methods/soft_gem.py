@@ -7,7 +7,7 @@ from pydantic import Field
 
 from holdfast.core.batch import Batch
 from holdfast.core.gradients import project_soft_gem
-from holdfast.methods._base import MAX_REPLAY, ReplayMethod
+from holdfast.methods._base import MAX_REPLAY, ReplayMethod, TakesWeights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -20,6 +20,7 @@ class SoftGEM(ReplayMethod):
         epsilon: ε, the least cosine, from 0 (A-GEM) to 1; both gradients are brought to length 1 to compare them.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "share"
     selects: ClassVar[str] = "ring"
     one_loss: ClassVar[bool] = False
 

@@ -324,7 +324,7 @@ def _add_learning(app: FastAPI) -> None:
         hosted = shelf.get(name)
         x = _inputs(hosted, given)
         check_size(hosted.learner, tuple(x.shape[1:]), limits.model_bytes)
-        call = partial(hosted.call, "observe", x, given.y, *_task_of(given.task))
+        call = partial(hosted.call, "observe", x, given.y, *_rest_of(given.task, given.sample_weight))
         return Observed(**await made(hosted, call, response, request, key))
 
     @app.post(
@@ -345,7 +345,7 @@ def _add_learning(app: FastAPI) -> None:
     )
     async def label(name: ModelName, given: Labels, request: Request, response: Response, key: Key = None) -> Observed:
         hosted = shelf.get(name)
-        call = partial(hosted.label, given.ids, given.y, given.task)
+        call = partial(hosted.label, given.ids, given.y, *_rest_of(given.task, given.sample_weight))
         return Observed(**await made(hosted, call, response, request, key))
 
     @app.post(
@@ -426,8 +426,9 @@ def _n_samples(given: Inputs) -> int:
     return len(given.x) if isinstance(given.x, list) else given.x.shape[0]
 
 
-def _task_of(task: int | None) -> tuple[int, ...]:
-    return () if task is None else (task,)
+def _rest_of(task: int | None, weights: list[float] | None) -> tuple[Any, ...]:
+    """Return the arguments of an observation behind x and y: none, the task, or the task and weights."""
+    return (task, weights) if weights is not None else (() if task is None else (task,))
 
 
 def _inputs(hosted: Hosted, given: Inputs) -> torch.Tensor:

@@ -146,18 +146,21 @@ class Hosted:
             self.call("keep", ids, x)
 
     def label(
-        self, ids: Sequence[Any], y: Sequence[Any], task: int | None = None, *, key: str | None = None, digest: str = ""
+        self, ids: Sequence[Any], y: Sequence[Any], *rest: Any, key: str | None = None, digest: str = ""
     ) -> tuple[Future[Any], bool]:
         """Put the observation of kept inputs into the queue, as `call` does; ValueError names ids that are not kept.
 
         If the observation is refused, the inputs wait again.
+
+        Args:
+            rest: the task and weights, as far as they are given.
         """
         ids = checked_ids(ids, len(y))
         with self._changed:
             if key is not None and (known := self._known(key, digest)) is not None:
                 return known, True
             x = self.waiting.look(ids)
-            answer, _ = self.call("label", ids, x, y, *(() if task is None else (task,)), key=key, digest=digest)
+            answer, _ = self.call("label", ids, x, y, *rest, key=key, digest=digest)
             self.waiting.take(ids)
         return answer, False
 
@@ -253,15 +256,24 @@ class Hosted:
             self.learner.end_task()
             return {"number": number, "n_observed": self.learner.n_observed}
         args = args[1:] if name == "label" else args
-        predicted = self._tested(*args)
-        loss = self.learner.observe(*args)
-        y = args[1]
-        self.record.learned(self.learner, args[0], predicted, y.tolist() if isinstance(y, Tensor) else list(y))
+        x, y, task, weights = (*args, None, None)[:4]
+        predicted = self._tested(x, y, task)
+        loss = self.learner.observe(x, y, task, sample_weight=weights)
+        self._record(x, predicted, y.tolist() if isinstance(y, Tensor) else list(y), weights)
         return {
             "loss": loss if math.isfinite(loss) else None,
             "number": number,
             "n_observed": self.learner.n_observed,
         }
+
+    def _record(self, x: Tensor, predicted: list[Any] | None, y: list[Any], weights: Sequence[float] | None) -> None:
+        """Take what was learned into the record, without samples of weight 0."""
+        if weights is not None and (kept := [i for i, weight in enumerate(weights) if weight > 0]) != [*range(len(y))]:
+            if not kept:
+                return
+            x, y = x[kept], [y[i] for i in kept]
+            predicted = None if predicted is None else [predicted[i] for i in kept]
+        self.record.learned(self.learner, x, predicted, y)
 
     def _tested(self, x: Tensor, y: Sequence[Any], task: int | None = None) -> list[Any] | None:
         """Predict what is about to be learned; None where the learner cannot yet."""

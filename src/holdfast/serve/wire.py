@@ -15,6 +15,7 @@ from torch import Tensor
 
 from holdfast.core.classes import MAX_TASKS, Setting
 from holdfast.core.detectors import DetectorName
+from holdfast.core.inputs import MAX_WEIGHT
 from holdfast.core.model import HeadKind
 from holdfast.core.optimizers import OptimizerName
 
@@ -85,6 +86,10 @@ Ids = Annotated[
     Field(min_length=1, max_length=MOST_SAMPLES),
 ]
 Task = Annotated[int, Field(strict=True, ge=0, lt=MAX_TASKS), WHOLE]
+Weights = Annotated[
+    list[Annotated[float, Field(ge=0, le=MAX_WEIGHT, allow_inf_nan=False)]],
+    Field(min_length=1, max_length=MOST_SAMPLES, description="How much each sample counts; by default 1."),
+]
 
 
 class _Given(BaseModel):
@@ -98,6 +103,7 @@ class Inputs(_Given):
 
 class Observation(Inputs):
     y: list[Label] = Field(min_length=1, max_length=MOST_SAMPLES, description="One label a sample.")
+    sample_weight: Weights | None = None
 
 
 class Question(Inputs):
@@ -117,6 +123,7 @@ class Labels(_Given):
 
     ids: Ids
     y: list[Label] = Field(min_length=1, max_length=MOST_SAMPLES, description="One label an id.")
+    sample_weight: Weights | None = None
     task: Task | None = Field(default=None, description="The task of all samples, where the setting knows it.")
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from holdfast.core.batch import Batch
 from holdfast.core.state import State
+from holdfast.methods._base import TakesWeights
 from holdfast.methods.wrappers._base import Wrapper
 
 MAX_DELAY = 100_000  # batches; more are more likely a mistake
@@ -26,6 +27,8 @@ class Delayed(Wrapper):
     Args:
         delay: d, in batches.
     """
+
+    takes_weights: ClassVar[TakesWeights] = "no"  # batches wait without them
 
     delay: Annotated[int, Field(ge=0, le=MAX_DELAY)] = 0
 

@@ -13,7 +13,7 @@ from holdfast.core.average import WeightAverage
 from holdfast.core.batch import Batch
 from holdfast.core.state import State
 from holdfast.losses.score_distillation import score_distillation_loss
-from holdfast.methods._base import Method
+from holdfast.methods._base import Method, TakesWeights
 from holdfast.methods.wrappers._base import Augmentation, ReplayWrapper, augmented
 
 SEED = 2  # beside the seed of the head, so that views are not drawn from the same numbers
@@ -42,6 +42,7 @@ class MKD(ReplayWrapper):
         views: X̂. `none` learns X itself, and one of the two terms is left out.
     """
 
+    takes_weights: ClassVar[TakesWeights] = "no"  # distillation holds the scores of all samples alike
     derived: ClassVar[frozenset[str]] = ReplayWrapper.derived | {"_pairs"}
 
     teacher_rate: Annotated[float, Field(gt=0, lt=1)] = 0.01

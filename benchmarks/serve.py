@@ -2,8 +2,9 @@
 
     python benchmarks/serve.py [--rounds 5] [--seconds 4] [--kills 100] [--only speed|kills|faults]
 
-The server is a process of its own, this load generator another. All traffic stays on 127.0.0.1, and every part is
-bounded in time and number. The model is an MLP 20-256-256-10 that learns batches of 10 by experience replay.
+The server is a process of its own, this load generator another, the client that observes a third. All traffic stays on
+127.0.0.1, and every part is bounded in time and number. The model is an MLP 20-256-256-10 that learns batches of 10 by
+experience replay.
 
 | part | what is done |
 |---|---|
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import itertools
 import json
 import os
 import random
@@ -143,26 +145,30 @@ async def timed(port: int, clients: int, seconds: float, per_second: float | Non
     return durations
 
 
+async def observe_without_end(port: int) -> None:
+    """Observe without pause, and print a line for each batch; in a process of its own, which is killed."""
+    client = Client(port)
+    requests = [client.packed("POST", "/models/bench/observe", observation(seed)) for seed in range(100)]
+    for n in itertools.count():
+        status, _ = await client.send(requests[n % 100])
+        assert status == 200
+        print(n, flush=True)
+
+
 @asynccontextmanager
 async def learning(port: int) -> AsyncIterator[list[int]]:
-    """Context manager: one client observes without pause; gives how many batches it has."""
-    learned, stopped = [0], asyncio.Event()
-
-    async def observe() -> None:
-        client = Client(port)
-        requests = [client.packed("POST", "/models/bench/observe", observation(seed)) for seed in range(100)]
-        while not stopped.is_set():
-            status, _ = await client.send(requests[learned[0] % 100])
-            assert status == 200
-            learned[0] += 1
-        client.close()
-
-    task = asyncio.create_task(observe())
+    """Context manager: a process observes without pause; gives how many batches it has, at the end."""
+    learned = [0]
+    command = (sys.executable, __file__, "--observe", str(port))
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, limit=2**20)
+    assert process.stdout is not None
+    await process.stdout.readline()  # it has begun
     try:
         yield learned
     finally:
-        stopped.set()
-        await task
+        process.kill()
+        learned[0] = len((await process.stdout.read()).splitlines())
+        await process.wait()
 
 
 async def speed(rounds: int, seconds: float) -> None:
@@ -359,7 +365,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--only", choices=["speed", "kills", "faults"])
+    parser.add_argument("--observe", type=int, help=argparse.SUPPRESS)  # a port
     given = parser.parse_args()
+    if given.observe is not None:
+        asyncio.run(observe_without_end(given.observe))
+        return
     torch.set_num_threads(1)  # as the server, since the last bits depend on it
     gc.freeze()  # a collection here would look like a slow answer
     if given.only in (None, "speed"):

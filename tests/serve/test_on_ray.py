@@ -21,8 +21,7 @@ from filelock import FileLock
 
 from holdfast.core.checkpoint import checksum_of
 from holdfast.learner import Learner
-from tests.serve.support import SMALL, toy_batch
-from tests.serve.test_process import bits_of, server
+from tests.support.serving import SMALL, bits_of, server, toy_batch
 
 serve = pytest.importorskip("ray.serve", reason="ray[serve] is not installed: pip install '.[serve-ray]'")
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +15,8 @@ import torch
 
 from holdfast.core.checkpoint import checksum_of
 from holdfast.learner import Learner
-from holdfast.serve.hosted import open_hosted
 from holdfast.serve.process import is_loopback
-from tests.support.serving import SMALL, toy_batch
-
-
-@contextmanager
-def server(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    """Context manager: a server on a free port, and a client; the server is killed if it still runs."""
-    command = [sys.executable, "-m", "holdfast", "serve", str(folder), "--port", "0", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        try:
-            lines = []
-            for line in process.stdout:
-                lines.append(line)
-                if found := re.search(r"http://127\.0\.0\.1:\d+", "".join(lines).replace("\n", "")):
-                    break
-            else:
-                raise AssertionError(f"the server did not start: {lines}")
-            with httpx.Client(base_url=found[0], timeout=60, trust_env=False) as client:
-                yield process, client
-        finally:
-            process.kill()
+from tests.support.serving import SMALL, bits_of, server, toy_batch
 
 
 def observe(client: httpx.Client, seed: int) -> dict[str, Any]:
@@ -49,13 +25,6 @@ def observe(client: httpx.Client, seed: int) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
-
-
-def bits_of(folder: Path) -> tuple[int, str]:
-    """How many calls opening the model replayed, and the bits of its learner."""
-    hosted = open_hosted(folder / "toy")
-    hosted.close()
-    return hosted.n_replayed, checksum_of(hosted.learner.state_dict())
 
 
 def test_what_was_answered_survives_sigkill_and_sigterm_saves(tmp_path: Path):

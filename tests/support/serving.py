@@ -1,8 +1,11 @@
-"""A client of the application in this process, and toy samples."""
+"""A client of the application in this process, a server in another one, and toy samples."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +15,9 @@ from typing import Any
 import httpx
 import torch
 
+from holdfast.core.checkpoint import checksum_of
 from holdfast.serve.app import create_app
-from holdfast.serve.hosted import Hosted
+from holdfast.serve.hosted import Hosted, open_hosted
 from holdfast.serve.limits import Limits
 from holdfast.serve.shelf import Shelf
 from holdfast.serve.tokens import Tokens
@@ -75,3 +79,30 @@ def busy(hosted: Hosted) -> Iterator[None]:
         yield
     finally:
         free.set()
+
+
+@contextmanager
+def server(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    """Context manager: a server process on a free port, and a client; it is killed if it still runs."""
+    command = [sys.executable, "-m", "holdfast", "serve", str(folder), "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if found := re.search(r"http://127\.0\.0\.1:\d+", "".join(lines).replace("\n", "")):
+                    break
+            else:
+                raise AssertionError(f"the server did not start: {lines}")
+            with httpx.Client(base_url=found[0], timeout=60, trust_env=False) as client:
+                yield process, client
+        finally:
+            process.kill()
+
+
+def bits_of(folder: Path) -> tuple[int, str]:
+    """How many calls opening the model replayed, and the bits of its learner."""
+    hosted = open_hosted(folder / "toy")
+    hosted.close()
+    return hosted.n_replayed, checksum_of(hosted.learner.state_dict())

@@ -359,6 +359,7 @@ def _add_learning(app: FastAPI) -> None:
         hosted = shelf.get(name)
         # A thread of its own costs more than a small prediction, above all while another thread learns.
         quick = hosted.seconds_to_predict * _n_samples(given) < QUICK_SECONDS
+        hosted.turns.predicted()
         return JSONResponse(predicted(hosted, given) if quick else await run_in_threadpool(predicted, hosted, given))
 
 

@@ -31,6 +31,7 @@ from holdfast.learner import Learner
 from holdfast.loading import load_learner
 from holdfast.predictor import Snapshot
 from holdfast.serve.record import Record
+from holdfast.serve.turns import Turns
 
 MODEL = "model.holdfast"
 GROUP = 64  # calls that are synced together, at most
@@ -83,12 +84,21 @@ class Hosted:
         folder: of the checkpoint and the journal.
         max_journal_bytes: of the journal; a quarter of it makes a checkpoint, and is kept until the next one.
         max_waiting: calls in the queue; more raise Busy.
+        turns: of the thread that learns and the one that answers.
     """
 
-    def __init__(self, folder: Path, *, max_journal_bytes: int = JOURNAL_BYTES, max_waiting: int = 1000) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_journal_bytes: int = JOURNAL_BYTES,
+        max_waiting: int = 1000,
+        turns: Turns | None = None,
+    ) -> None:
         self.folder = folder
         self.max_journal_bytes = max_journal_bytes
         self.max_waiting = max_waiting
+        self.turns = turns or Turns()
         self.failure: str | None = None  # why nothing can be learned now
         self.save_failure: str | None = None
         self.seconds_to_predict = 1.0  # a sample, of the last prediction; many until the first
@@ -327,7 +337,8 @@ class Hosted:
             self._fail(group, NotDurable(self.failure))
             return
         before = self.journal.nbytes
-        self._learn([waiting for waiting in group if not self._answered_before(waiting)])
+        with self.turns.aside():
+            self._learn([waiting for waiting in group if not self._answered_before(waiting)])
         self._unheld_bytes += self.journal.nbytes - before
         if self._unheld_bytes > SAVED_SHARE * self.max_journal_bytes:
             self._try_to_save()

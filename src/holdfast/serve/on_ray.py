@@ -32,10 +32,11 @@ from holdfast.experiments.ray_sweep import connected
 from holdfast.serve.app import create_app
 from holdfast.serve.hosted import JOURNAL_BYTES, MODEL, Hosted
 from holdfast.serve.limits import App, Limits, Message, Receive, Send
-from holdfast.serve.process import SWITCH_SECONDS, checked_reach, free_port
+from holdfast.serve.process import checked_reach, free_port
 from holdfast.serve.shelf import ModelFails, Shelf, clear_aside, names_in, no_model, too_many
 from holdfast.serve.state import ModelState
 from holdfast.serve.tokens import Tokens
+from holdfast.serve.turns import SWITCH_SECONDS
 from holdfast.serve.wire import NAME
 
 NAMESPACE = "holdfast"

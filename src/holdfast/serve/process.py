@@ -6,7 +6,6 @@ import asyncio
 import gc
 import ipaddress
 import socket
-import sys
 from collections.abc import Callable
 
 import h11
@@ -20,7 +19,6 @@ from holdfast.serve.tokens import Tokens
 
 MOST_CONNECTIONS = 1000  # more are answered with 503
 GRACE_SECONDS = 30  # for requests that are under way at the end
-SWITCH_SECONDS = 0.0005  # of Python's threads; with the default of 0.005 an answer waits for a thread that learns
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -54,7 +52,6 @@ def serve(
     except ValueError:
         shelf.close()
         raise
-    sys.setswitchinterval(SWITCH_SECONDS)
     limits = limits or Limits()
     app = create_app(shelf, tokens=tokens, limits=limits, local=not tokens, on_stop=shelf.close)
     try:
@@ -65,7 +62,6 @@ def serve(
     config = uvicorn.Config(
         app,
         http=_timed_protocol(limits.body_seconds),
-        loop="asyncio",
         ws="none",
         lifespan="on",
         access_log=False,
@@ -78,7 +74,8 @@ def serve(
     gc.freeze()  # what is there stays: else each collection looks at all of torch, and answers wait for it
     shown = f"[{host}]" if ":" in host else host
     say(f"http://{shown}:{bound.getsockname()[1]}")
-    uvicorn.Server(config).run(sockets=[bound])
+    with asyncio.Runner(loop_factory=shelf.turns.loop) as runner:
+        runner.run(uvicorn.Server(config).serve(sockets=[bound]))
 
 
 def checked_reach(host: str, tokens: Tokens | None) -> None:

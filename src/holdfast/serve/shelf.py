@@ -14,6 +14,7 @@ from holdfast.core.atomic import sync_folder
 from holdfast.learner import Learner
 from holdfast.serve.hosted import MODEL, Hosted, create_hosted, open_hosted
 from holdfast.serve.state import ModelState, state_of
+from holdfast.serve.turns import Turns
 from holdfast.serve.wire import NAME
 
 _NEW, _DELETED = ".new-", ".deleted-"  # what the folders of no model begin with
@@ -49,7 +50,8 @@ class Shelf:
         self.folder = folder
         self.max_models = max_models
         self.failed: dict[str, str] = {}
-        self._limits = limits
+        self.turns = Turns()
+        self._limits = {**limits, "turns": self.turns}
         self._models: dict[str, Hosted] = {}
         self._lock = threading.Lock()  # of making and deleting models
         folder.mkdir(parents=True, exist_ok=True)

@@ -68,6 +68,7 @@ ALLOWED = {
         "predictor",
         "build",
         "parts",
+        "methods",
         "memory",
         "core",
         "holdfast",

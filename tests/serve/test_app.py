@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import torch
 from holdfast.core.checkpoint import checksum_of
 from holdfast.learner import Learner
 from holdfast.loading import load_learner
+from holdfast.serve.hosted import Hosted
 from holdfast.serve.limits import Limits
+from holdfast.serve.shelf import Shelf
 from holdfast.serve.tokens import Tokens
 from holdfast.serve.wire import plain_scores
 from tests.support.serving import SMALL, busy, serving, toy_batch
@@ -226,6 +229,49 @@ def test_a_network_that_is_too_large_is_refused_before_it_is_made(tmp_path: Path
         answer = ask("POST", "/models/a/observe", observation(1))
         assert answer.status_code == 409
         assert "4,000,0" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"method": "slda", "backbone": "identity"}])
+def test_sums_that_would_be_too_large_are_refused_before_they_are_made(tmp_path: Path, settings: dict[str, Any]):
+    x = {"dtype": "uint8", "shape": [1, 20_000], "data": base64.b64encode(bytes(20_000)).decode()}
+    with serving(tmp_path) as ask:
+        ask("PUT", "/models/a", settings)
+        answer = ask("POST", "/models/a/observe", {"x": x, "y": [0]})
+        assert answer.status_code == 409
+        assert "9,600,000,000 bytes" in answer.json()["detail"]
+
+
+def test_a_model_that_has_learned_nothing_is_downloaded(tmp_path: Path):
+    with serving(tmp_path / "models") as ask:
+        ask("PUT", "/models/a", SMALL)
+        answers = [ask("GET", "/models/a/file") for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 200]
+        (tmp_path / "file").write_bytes(answers[1].content)
+        assert load_learner(tmp_path / "file").n_observed == 0
+
+
+def test_a_model_that_is_deleted_while_it_is_saved_leaves_nothing(tmp_path: Path):
+    shelf = Shelf(tmp_path)
+    hosted = shelf.put("toy", Learner(**SMALL), replace=False)
+
+    def until_closing(asked: Hosted) -> None:
+        while not asked._closing:
+            threading.Event().wait(0.001)
+
+    hosted.ask(until_closing)
+    saved = hosted.ask(Hosted.saved_bytes)
+    shelf.delete("toy")
+    assert saved.result()
+    assert list(tmp_path.iterdir()) == []
+    shelf.put("toy", Learner(**SMALL), replace=False)
+    shelf.close()
+
+
+def test_what_a_killed_server_left_of_an_upload_is_removed(tmp_path: Path):
+    (tmp_path / ".new-upload").write_bytes(b"half of a model")
+    (tmp_path / ".deleted-model").mkdir()
+    with serving(tmp_path):
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_model_is_replaced_only_when_asked(tmp_path: Path):

@@ -162,7 +162,9 @@ class Journal:
         """Delete segments whose records all have numbers up to `up_to`, which a checkpoint holds."""
         with self._sync_lock, self._write_lock:
             segments = self._segments()
-            ends = [_first_number(path) - 1 for path in segments[1:]] + [self.last]
+            ends = [*(_first_number(path) - 1 for path in segments[1:]), self.last][
+                : len(segments)
+            ]  # none of no records
             for path, end in zip(segments, ends, strict=True):
                 if end > up_to:
                     break

@@ -24,11 +24,12 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware import Middleware
 
 from holdfast import __version__
-from holdfast.build import make
+from holdfast.build import fitting_parts, make
 from holdfast.core.checkpoint import CorruptCheckpoint
 from holdfast.learner import Learner
 from holdfast.loading import load_learner
-from holdfast.parts import Unknown
+from holdfast.methods._sums import SumsMethod
+from holdfast.parts import Unknown, find
 from holdfast.serve import metrics, page
 from holdfast.serve.hosted import Busy, Hosted, KeyTaken, NotDurable
 from holdfast.serve.limits import LimitedApp, Limits
@@ -157,6 +158,7 @@ def _add_errors(app: FastAPI) -> None:
         (KeyTaken, 409),
         (Unknown, 409),
         (CorruptCheckpoint, 409),
+        (MemoryError, 409),
         (ModelFails, 503),
         (Busy, 503),
         (TimeoutError, 503),
@@ -357,9 +359,9 @@ def _add_learning(app: FastAPI) -> None:
     )
     async def predict(name: ModelName, given: Question) -> Response:
         hosted = shelf.get(name)
+        hosted.turns.predicted()
         # A thread of its own costs more than a small prediction, above all while another thread learns.
         quick = hosted.seconds_to_predict * _n_samples(given) < QUICK_SECONDS
-        hosted.turns.predicted()
         return JSONResponse(predicted(hosted, given) if quick else await run_in_threadpool(predicted, hosted, given))
 
 
@@ -410,17 +412,28 @@ def learner_of(settings: Settings) -> Learner:
 
 
 def check_size(learner: Learner, shape: tuple[int, ...], most_bytes: int) -> None:
-    """Raise Unfit if the network for the first samples would be too large. Nothing is allocated for it."""
+    """Raise Unfit if what the first samples need would be too large. Nothing is allocated for it."""
     if learner.n_observed or learner.input_shape is not None:
         return
+    method, backbone = learner.settings.method.name, learner.settings.backbone
+    if learner.is_open:  # the first batch decides
+        chosen = fitting_parts(shape)
+        method, backbone = chosen["method"], backbone.model_copy(update={"name": chosen["backbone"], "options": {}})
     with torch.device("meta"):
         try:
-            network = make("backbones", learner.settings.backbone, shape)
+            network = make("backbones", backbone, shape)
         except (ValueError, RuntimeError, TypeError, IndexError, NotImplementedError) as error:
             raise Unfit(f"the backbone does not take samples of shape {shape}: {error}") from error
-    n_bytes = sum(weights.nbytes for weights in network.parameters())
+    n_bytes = sum(weights.nbytes for weights in network.parameters()) + sums_bytes(method, network.n_features)
     if n_bytes > most_bytes:
         raise Unfit(f"the network for samples of shape {shape} has {n_bytes:,} bytes, allowed are {most_bytes:,}")
+
+
+def sums_bytes(method: str, n_features: int) -> int:
+    """Return the bytes of sums of products of features, for a method that adds them up: two sums and a factor."""
+    kind = find("methods", method)
+    adds = issubclass(kind, SumsMethod) and kind.products and kind.n_summed is SumsMethod.n_summed
+    return 3 * 8 * n_features**2 if adds else 0
 
 
 def _n_samples(given: Inputs) -> int:

@@ -109,17 +109,23 @@ class Shelf:
             return self._open(name)
 
     def delete(self, name: str) -> None:
-        """Delete a model and its folder."""
+        """Delete a model and its folder, after the calls that wait for it: nothing writes into the folder then."""
         with self._lock:
             if name not in self._models and name not in self.failed:
                 raise NoModel(f"no model '{_shown(name)}' to delete")
-            aside = self.folder / f"{_DELETED}{secrets.token_hex(8)}"
-            (self.folder / name).rename(aside)
-            sync_folder(self.folder)
-            self.failed.pop(name, None)
-            hosted = self._models.pop(name, None)
+            hosted = self._models.get(name)
             if hosted is not None:
                 hosted.close(save=False)
+            aside = self.folder / f"{_DELETED}{secrets.token_hex(8)}"
+            try:
+                (self.folder / name).rename(aside)
+            except OSError:
+                if hosted is not None:
+                    self._open(name)
+                raise
+            sync_folder(self.folder)
+            self.failed.pop(name, None)
+            self._models.pop(name, None)
             shutil.rmtree(aside, ignore_errors=True)
 
     def close(self) -> None:

@@ -1,0 +1,167 @@
+"""Which settings suit which kind of data? The defaults beside other methods and learning rates.
+
+    python benchmarks/defaults.py [--data DIR] [--kinds tables features pictures] > results/defaults.txt
+
+Every row of a stream is predicted before it is learned, in batches of ten. All inputs are raw: what scales them is a
+part of the learner. Each learner sees the same batches. Accuracy is over the whole stream, and seconds are processor
+time. DIR holds what the streams need: `streams/elec.csv`, `streams/sea_stream.csv`, `awa1_features.npz`, `mnist/` and
+`cifar-10-batches-bin/`; a stream whose files are absent is left out. The other tables are River's generators.
+
+| kind | stream |
+|---|---|
+| tables | the first rows of a table, or of a generator |
+| features | features of pictures of animals from a pre-trained network, 512 numbers |
+| pictures | pictures as bytes |
+
+Samples of features and pictures are drawn in random order. Their classes come one after the other over the first half
+of the stream, and none leaves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from holdfast import Learner
+from holdfast.data.layouts import read_cifar10, read_idx
+
+BATCH = 10
+Stream = tuple[NDArray[Any], NDArray[np.int64]]
+Made = dict[str, Callable[[], Learner]]
+
+
+def sgd(method: str, lr: float, **settings: Any) -> Callable[[], Learner]:
+    return lambda: Learner(method, lr=lr, **settings)
+
+
+def on_vectors(method: str) -> Callable[[], Learner]:
+    return lambda: Learner(method, backbone="identity")
+
+
+SMALL_NETWORK = {"backbone": {"name": "reduced_resnet18", "width": 8}}
+LEARNERS: dict[str, Made] = {
+    "tables": {
+        "default": Learner,
+        "er 0.01": sgd("er", 0.01),
+        "er 0.1": sgd("er", 0.1),
+        "slda": on_vectors("slda"),
+    },
+    "features": {
+        "default": Learner,
+        "hedge": on_vectors("hedge"),
+        "er 0.01": sgd("er", 0.01),
+        "er 0.1": sgd("er", 0.1),
+        "ncm": on_vectors("ncm"),
+        "knn": on_vectors("knn"),
+    },
+    "pictures": {
+        "default": Learner,
+        "er 0.01": sgd("er", 0.01),
+        "er 0.03": sgd("er", 0.03),
+        "er_ace 0.03": sgd("er_ace", 0.03),
+        "er resnet 0.03": sgd("er", 0.03, **SMALL_NETWORK),
+    },
+}
+
+
+def table(path: Path, label: str, n: int) -> Stream:
+    with path.open(newline="") as file:
+        rows = list(itertools.islice(csv.DictReader(file), n))
+    x = [[float(value) for name, value in row.items() if name != label] for row in rows]
+    return np.array(x, dtype=np.float32), np.array([int(row[label]) for row in rows])
+
+
+def generated(make: Callable[[], Any], n: int) -> Stream:
+    rows = [(list(map(float, x.values())), int(y)) for x, y in itertools.islice(make(), n)]
+    return np.array([x for x, _ in rows], dtype=np.float32), np.array([y for _, y in rows])
+
+
+def with_new_classes(x: NDArray[Any], y: NDArray[Any], n: int) -> Stream:
+    """Return n samples in random order; one class after the other joins over the first half."""
+    rng = np.random.default_rng(0)
+    order, n_classes = rng.permutation(len(y)), int(y.max()) + 1
+    joins = np.maximum(0, np.arange(n_classes) - 1) / (n_classes - 1) / 2  # when, as a share of the stream; two at once
+    is_left, taken = np.ones(len(y), dtype=bool), []
+    for i in range(n):
+        place = int((is_left & (joins[y[order]] <= i / n)).argmax())
+        is_left[place] = False
+        taken.append(order[place])
+    return np.array(x[taken]), y[taken].astype(np.int64)
+
+
+def streams(data: Path | None, kinds: list[str]) -> dict[str, tuple[str, Stream]]:
+    """Return streams by name, each with its kind."""
+    found: dict[str, tuple[str, Stream]] = {}
+    if "tables" in kinds:
+        from river.datasets import synth
+
+        if data is not None and (data / "streams").exists():
+            found["electricity"] = "tables", table(data / "streams" / "elec.csv", "target", 10_000)
+            found["sea"] = "tables", table(data / "streams" / "sea_stream.csv", "class", 10_000)
+        found["hyperplane"] = "tables", generated(lambda: synth.Hyperplane(seed=1, n_drift_features=5), 5000)
+        found["rbf"] = "tables", generated(lambda: synth.RandomRBF(seed_model=1, seed_sample=1, n_classes=4), 5000)
+        found["waveform"] = "tables", generated(lambda: synth.Waveform(seed=1), 5000)
+    if data is None:
+        return found
+    if "features" in kinds and (data / "awa1_features.npz").exists():
+        with np.load(data / "awa1_features.npz") as stored:
+            x, y = stored["features"].astype(np.float32), stored["labels"]
+        found["animals"] = "features", with_new_classes(x, y, 5000)
+    if "pictures" in kinds and (data / "mnist").exists():
+        pictures = read_idx(data / "mnist", "train-images-idx3-ubyte", item_shape=(28, 28))[:, None]
+        found["mnist"] = (
+            "pictures",
+            with_new_classes(pictures, read_idx(data / "mnist", "train-labels-idx1-ubyte"), 5000),
+        )
+    if "pictures" in kinds and (data / "cifar-10-batches-bin").exists():
+        pictures, y = read_cifar10(data / "cifar-10-batches-bin", "data_batch_1.bin")
+        found["cifar10"] = "pictures", with_new_classes(pictures, y, 3000)
+    return found
+
+
+def prequential(learner: Learner, x: NDArray[Any], y: NDArray[np.int64]) -> float:
+    """Return the share of samples that were right before they were learned."""
+    right = 0
+    for start in range(0, len(y), BATCH):
+        batch, labels = torch.from_numpy(x[start : start + BATCH]), torch.from_numpy(y[start : start + BATCH])
+        if start:
+            right += int((learner.predict(batch) == labels).sum())
+        learner.observe(batch, labels)
+    return right / len(y)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--kinds", nargs="+", default=list(LEARNERS), choices=list(LEARNERS))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    print(
+        "prequential accuracy (%) and seconds of processor time, batches of ten, one thread; numbers are learning rates"
+    )
+    for name, (kind, (x, y)) in streams(given.data, given.kinds).items():
+        print(
+            f"\n{kind}: {name}, {len(y):,} samples of {tuple(x.shape[1:])}, {len(set(y.tolist()))} classes", flush=True
+        )
+        for settings, make in LEARNERS[kind].items():
+            torch.manual_seed(0)
+            learner, start = make(), time.process_time()
+            accuracy = prequential(learner, x, y)
+            seconds = time.process_time() - start
+            said = learner.settings.method.name if settings == "default" else ""
+            print(f"  {settings:<16}{100 * accuracy:>7.2f}{seconds:>8.1f}s  {said}".rstrip(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

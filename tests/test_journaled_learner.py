@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import linecache
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from holdfast.core.checkpoint import checksum_of
 from holdfast.core.journal import CorruptJournal
 from holdfast.learner import Learner
 from holdfast.loading import load_learner
+from tests.support.interrupted import AtLine
 
 SMALL: dict[str, Any] = {"method": "er", "memory": 10, "n_classes": 3, "seed": 1}
 N_KILLS = 25
@@ -160,3 +162,37 @@ def test_a_killed_learner_has_learned_all_that_it_said():
     assert "stopped by itself" not in said
     for name in ("that lost what was said", "with other bits"):
         assert re.search(rf"restarts {name} +0$", said, re.MULTILINE)
+
+
+@pytest.mark.parametrize("change", ["observe", "label"])
+def test_an_interrupted_call_is_learned_again_if_it_was_learned_and_only_then(change: str, tmp_path: Path):
+    x, y = batch(0)
+
+    def made(folder: Path) -> Learner:
+        learner = Learner(**SMALL, journal=folder)
+        learner.observe(*batch(1))
+        learner.predict(x, ids=[1, 2, 3, 4])
+        return learner
+
+    def act(learner: Learner) -> None:
+        if change == "observe":
+            learner.observe(x, y)
+        else:
+            learner.label([1, 2, 3, 4], y)
+
+    counted, first = AtLine(), made(tmp_path / "first")
+    counted.run(act, first)
+    first.close_journal()
+    at_the_ends = [*range(1, 120, 3), *range(counted.count - 15, counted.count + 1)]
+    for n in sorted({n for n in at_the_ends if 1 <= n <= counted.count}):
+        learner = made(tmp_path / str(n))
+        at = AtLine(n)
+        at.run(act, learner)
+        if linecache.getline(at.file, at.line).strip().startswith("with "):
+            learner.close_journal()  # here no signal is handled: the lock would stay locked
+            continue
+        learner.observe(*batch(2))
+        learner.close_journal()
+        again = Learner(**SMALL, journal=tmp_path / str(n))
+        again.close_journal()
+        assert bits(again) == bits(learner), at.where

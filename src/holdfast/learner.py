@@ -333,6 +333,7 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         with self._held:
             inputs = checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype)
             self._around("ids").waiting.put(ids, inputs)
+            self.n_done += 1
 
     @journaled
     def label(
@@ -348,11 +349,15 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         Labels may come in any order, and late. The oldest inputs expire where more wait than `waiting` says; see
         `practice.waiting.n_expired`. ValueError changes nothing: the inputs go on waiting.
         """
-        with self._held:
-            waiting = self._around("label").waiting
-            loss = self.observe(waiting.look(ids), y, task, sample_weight=sample_weight)
-            waiting.take(ids)
-            return loss
+        return self.change(lambda: self._label(ids, y, task, sample_weight))
+
+    def _label(
+        self, ids: Sequence[Any], y: Labelled, task: int | Array | None, sample_weight: float | Array | None
+    ) -> float:
+        waiting = self._around("label").waiting
+        loss = self._observe(waiting.look(ids), y, task, sample_weight)
+        waiting.take(ids)
+        return loss
 
     def on_drift(self, callback: Callable[[Drift], None]) -> None:
         """Call `callback` at each boundary that is found; callbacks are not saved.

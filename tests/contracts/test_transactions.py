@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from holdfast import Learner
 from holdfast.core.batch import Batch
+from holdfast.core.checkpoint import checksum_of
 from holdfast.methods._base import Diverged, ReplayMethod
 from holdfast.parts import find, names
 from tests.support.interrupted import AtLine
@@ -291,3 +292,51 @@ def test_other_changes_are_whole_too(variant: str, change: str):
             continue
         torch.set_rng_state(before["rng"])
         assert_same(state_of(learner), before, injected.where)
+
+
+@pytest.mark.parametrize("undone", [True, False], ids=["growth is undone", "the head grows later"])
+def test_a_learner_goes_on_while_the_error_of_a_step_is_kept(undone: bool, monkeypatch: pytest.MonkeyPatch):
+    """The traceback of an error holds the graph of the step, and in it the former shape of the head."""
+    learner, control = (Learner("er", n_classes=None, lr=0.1, input_shape=(3,)) for _ in range(2))
+    x, kept = torch.eye(3), []
+
+    def fail(_: Any, loss: Tensor) -> float:
+        raise MemoryError(loss)
+
+    for each in (learner, control):
+        each.observe(x, [0, 1, 0])
+    with monkeypatch.context() as patch:
+        patch.setattr(type(learner.method), "backward", fail)
+        with pytest.raises(MemoryError) as caught:
+            learner.observe(x, [0, 1, 3 if undone else 1])
+        kept.append(caught.value)
+    for y in ([0, 1, 1], [2, 3, 1]):
+        for each in (learner, control):
+            each.observe(x, y)
+    assert kept
+    assert_same(learner.state_dict(), control.state_dict())
+
+
+@pytest.mark.parametrize("change", ["label", "wait"])
+def test_labels_that_come_late_are_learned_as_a_whole_too(change: str):
+    x = torch.eye(3)
+
+    def made() -> Learner:
+        learner = Learner("finetune", input_shape=(3,), waiting=4)
+        learner.observe(x, [0, 1, 0])
+        learner.wait(["a", "b", "c"], x)
+        return learner
+
+    def act(learner: Learner) -> None:
+        if change == "label":
+            learner.label(["a", "c"], [1, 2])
+        else:
+            learner.wait(["b", "d", "e"], x)
+
+    counted, done = AtLine(), made()
+    counted.run(act, done)
+    expected = {checksum_of(each.state_dict()) for each in (made(), done)}
+    for n in range(1, counted.count + 1):
+        learner = made()
+        AtLine(n).run(act, learner)
+        assert checksum_of(learner.state_dict()) in expected

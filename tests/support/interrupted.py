@@ -27,7 +27,12 @@ class AtLine:
     ) -> None:
         self.n, self.error, self.again_in, self.again_after = n, error, again_in, again_after
         self.count = 0
-        self.where = ""
+        self.file, self.line = "", 0
+
+    @property
+    def where(self) -> str:
+        """File and line at which the error was raised; empty before."""
+        return self.file and f"{self.file}:{self.line}"
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
         if "/holdfast/" not in frame.f_code.co_filename:
@@ -35,7 +40,7 @@ class AtLine:
         if event == "line":
             self.count += 1
             if self.count == self.n:
-                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                self.file, self.line = frame.f_code.co_filename, frame.f_lineno
                 raise self.error(f"injected at {self.where}")
             if self.where and self.again_in and frame.f_code.co_filename.endswith(self.again_in):
                 self.again_after -= 1

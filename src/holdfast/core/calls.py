@@ -124,14 +124,27 @@ class CallJournal:
         self.made = number
 
     @contextmanager
-    def recorded(self, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Iterator[int]:
-        """Context manager: the call is on disk before the body makes it, and is refused if the body raises."""
-        number = self.write(name, args, kwargs)
-        self.sync(number)
+    def recorded(
+        self,
+        name: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        was_made: Callable[[], bool] = bool,
+    ) -> Iterator[int]:
+        """Context manager: the call is on disk before the body makes it, and is refused if the body raises.
+
+        Args:
+            was_made: tells if a body that raised made the call all the same: Ctrl-C can come after its last line.
+        """
+        before = self.last
         try:
+            number = self.write(name, args, kwargs)
+            self.sync(number)
             yield number
         except BaseException:
-            self.refuse(number)
+            if self.last > before and not self.is_broken:  # it was written
+                (self.settle if was_made() else self.refuse)(before + 1)
             raise
         self.settle(number)
 

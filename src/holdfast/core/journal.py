@@ -119,11 +119,10 @@ class Journal:
             begin = file.tell()
             try:
                 _write_all(file, head + content)
+                vars(self).update(last=number, nbytes=self.nbytes + len(head) + len(content))  # at one instant
             except BaseException:
                 self._undo_write(file, begin)
                 raise
-            self.last = number
-            self.nbytes += len(head) + len(content)
             return number
 
     def sync(self, number: int) -> None:

@@ -27,13 +27,14 @@ def journaled(change: Callable[Concatenate[J, P], R]) -> Callable[Concatenate[J,
     """
 
     @functools.wraps(change)
-    def made(self: J, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: J, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.opened_journal is None:
             return change(self, *args, **kwargs)
-        return self.opened_journal.make(functools.partial(change, self), change.__name__, args, kwargs)
+        made = functools.partial(change, self)
+        return self.opened_journal.make(made, change.__name__, args, kwargs, n_done=lambda: self.n_done)
 
-    made.__dict__["is_journaled"] = True
-    return cast("Callable[Concatenate[J, P], R]", made)
+    call.__dict__["is_journaled"] = True
+    return cast("Callable[Concatenate[J, P], R]", call)
 
 
 class OpenedJournal:
@@ -47,19 +48,27 @@ class OpenedJournal:
         self.journal = journal
         self.held = held
         self.lock = threading.RLock()
-        self._depth = 0
 
-    def make(self, change: Callable[..., R], name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
-        """Write a call and make it."""
+    def make(
+        self,
+        change: Callable[..., R],
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        n_done: Callable[[], int],
+    ) -> R:
+        """Write a call and make it.
+
+        Args:
+            n_done: gives the changes of the object that were done. A call that raised after its change was made.
+        """
+        if self.lock._is_owned():  # type: ignore[attr-defined]  # a call inside a call
+            return change(*args, **kwargs)
         with self.lock:
-            self._depth += 1
-            try:
-                if self._depth > 1:
-                    return change(*args, **kwargs)
-                with self.journal.recorded(name, args, kwargs):
-                    return change(*args, **kwargs)
-            finally:
-                self._depth -= 1
+            before = n_done()
+            with self.journal.recorded(name, args, kwargs, was_made=lambda: n_done() > before):
+                return change(*args, **kwargs)
 
     def saved(self, number: int) -> None:
         """Forget what the checkpoint before the last one holds: the last one may be damaged."""
@@ -75,6 +84,7 @@ class Journaled:
     """Base class of objects with journaled methods. It has a journal once `open_journal` was called."""
 
     opened_journal: OpenedJournal | None = None
+    n_done: int = 0  # see Transactional
 
     def open_journal(self, journal: str | Path | CallJournal, made_of: Mapping[str, Any], *, after: int = 0) -> int:
         """Make the calls of a journal again and write all later ones into it; returns how many were made.

@@ -17,6 +17,7 @@ from holdfast.core.batch import Batch
 from holdfast.core.classes import SeenClasses, Setting
 from holdfast.core.standardise import Standardise
 from holdfast.core.state import check_module, restore_generator
+from holdfast.core.undo import put_data
 
 HeadKind = Literal["linear", "cosine"]
 PREDICT_SIZE = 128  # samples scored or embedded at once, at most
@@ -54,11 +55,11 @@ class Head(nn.Module):
         n_features = self.weight.shape[1]
         new = self._rows(n_classes - self.n_classes, n_features).to(self.weight)
         self.weight.grad = None
-        self.weight.data = torch.cat([self.weight.data, new])
+        put_data(self.weight, torch.cat([self.weight.data, new]))
         if self.bias is not None:
             new_bias = self._rows(len(new), n_features)[:, 0].to(self.bias)
             self.bias.grad = None
-            self.bias.data = torch.cat([self.bias.data, new_bias])
+            put_data(self.bias, torch.cat([self.bias.data, new_bias]))
 
     def forward(self, features: Tensor) -> Tensor:
         if self.kind == "linear":

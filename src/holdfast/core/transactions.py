@@ -21,12 +21,16 @@ class Transactional:
 
     A change is undone if anything is raised inside, KeyboardInterrupt included. Should the undoing be interrupted
     too, the next use of the object finishes it.
+
+    Attributes:
+        n_done: changes that were done, in this process.
     """
 
     def __init__(self) -> None:
         self._held = threading.RLock()  # by the thread that changes or reads
         self._gate = threading.RLock()  # held by a thread that waits to read
         self._undo = Undo()
+        self.n_done = 0
         self._changing: FrameType | None = None  # of the change that is neither done nor undone
 
     def keep_for_undo(self, undo: Undo) -> None:
@@ -52,8 +56,8 @@ class Transactional:
                 if not with_gradients:
                     torch.set_grad_enabled(True)
                 result = action()
+                vars(self).update(_changing=None, n_done=self.n_done + 1)  # at this instant the change is done
                 self._undo.close()
-                self._changing = None  # here the change is done
             except BaseException:
                 self._take_back()
                 raise

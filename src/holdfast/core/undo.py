@@ -293,10 +293,21 @@ def _copy(value: Any) -> Any:
     return value.copy() if isinstance(value, list | dict | set | np.ndarray) else value
 
 
+def put_data(tensor: Tensor, data: Tensor) -> None:
+    """Give a tensor other data, which may be of another shape.
+
+    A graph of a step that failed lives as long as its exception. Torch would go on to add gradients up for the shape in
+    that graph. It lets go of the graph when the data are of another dtype in between.
+    """
+    if tensor.requires_grad and tensor.shape != data.shape:
+        tensor.data = data.new_empty(0, dtype=torch.float32 if data.dtype == torch.float64 else torch.float64)
+    tensor.data = data
+
+
 def _restore_tensor(tensor: Tensor, place: Tensor, content: Tensor) -> None:
     place.copy_(content)
     if tensor.data_ptr() != place.data_ptr() or tensor.shape != place.shape:
-        tensor.data = place
+        put_data(tensor, place)
 
 
 def _restore_weights(learned: list[Tensor], places: list[Tensor], contents: list[Tensor]) -> None:
@@ -307,7 +318,7 @@ def _restore_weights(learned: list[Tensor], places: list[Tensor], contents: list
 
 def _restore_places(weights: list[Tensor], places: list[Tensor]) -> None:
     for weight, place in zip(weights, places, strict=True):
-        weight.data = place
+        put_data(weight, place)
         weight.grad = None
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from holdfast.core.labels import Label, plain_label
 from holdfast.core.state import Count, State, Stateful
+from holdfast.core.undo import Undo
 
 
 class Waiting(Stateful):
@@ -45,8 +46,9 @@ class Waiting(Stateful):
     def __contains__(self, key: object) -> bool:
         return key in self._inputs
 
-    def keep_for_undo(self, undo: object) -> None:
-        """Write nothing down: learning a batch changes no inputs that wait."""
+    def keep_for_undo(self, undo: Undo) -> None:
+        """Write down which inputs wait: the table of them is replaced and never written over."""
+        undo.attributes(self)
 
     @property
     def nbytes(self) -> int:
@@ -54,15 +56,16 @@ class Waiting(Stateful):
         return sum(x.nbytes for x in self._inputs.values())
 
     def put(self, ids: Sequence[Any], x: Tensor) -> None:
-        """Keep inputs (n, …) under `ids`, all different. ValueError changes nothing."""
+        """Keep inputs (n, …) under `ids`, all different; all of them or, whatever is raised, none."""
         keys = checked_ids(ids, len(x))
+        inputs, n_expired = self._inputs.copy(), self.n_expired
         for key, sample in zip(keys, x, strict=True):
-            self._inputs.pop(key, None)  # so that it is the newest
-            self._inputs[key] = sample.detach().clone()
-        self.n_put += len(keys)
-        while len(self._inputs) > self.capacity:
-            del self._inputs[next(iter(self._inputs))]
-            self.n_expired += 1
+            inputs.pop(key, None)  # so that it is the newest
+            inputs[key] = sample.detach().clone()
+        while len(inputs) > self.capacity:
+            del inputs[next(iter(inputs))]
+            n_expired += 1
+        vars(self).update(_inputs=inputs, n_put=self.n_put + len(keys), n_expired=n_expired)  # at one instant
 
     def look(self, ids: Sequence[Any]) -> Tensor:
         """Return (n, …), the inputs of `ids`, which stay; ValueError names ids of which none waits."""
@@ -77,10 +80,10 @@ class Waiting(Stateful):
 
     def take(self, ids: Sequence[Any]) -> Tensor:
         """Return (n, …), the inputs of `ids`, which wait no more."""
-        x = self.look(ids)
+        x, inputs = self.look(ids), self._inputs.copy()
         for key in checked_ids(ids, None):
-            del self._inputs[key]
-        self.n_taken += len(x)
+            del inputs[key]
+        vars(self).update(_inputs=inputs, n_taken=self.n_taken + len(x))
         return x
 
     def state_dict(self) -> State:

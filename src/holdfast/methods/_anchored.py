@@ -49,9 +49,14 @@ class AnchoredMethod(Method):
         self.importance = zeros(self.anchor)
 
     @classmethod
+    def list_names(cls) -> list[str]:
+        """Return the fields that hold one tensor a parameter; a wrapper may have lists of other things."""
+        return [each.name for each in fields(cls) if each.type in ("list[Tensor]", list[Tensor])]
+
+    @classmethod
     def check_state(cls, state: State, model: Model) -> None:
         shapes = [state["model"][name].shape for name, _ in model.named_parameters()]
-        for name in (each.name for each in fields(cls) if each.type == "list[Tensor]"):
+        for name in cls.list_names():
             if [part.shape for part in state[name]] != shapes:
                 raise ValueError(f"{name} is not one tensor for each parameter")
 
@@ -126,7 +131,7 @@ class AnchoredMethod(Method):
             setattr(self, name, [torch.empty_like(p).copy_(a) for p, a in zip(self.weights(), kept, strict=True)])
 
     def _lists(self) -> dict[str, list[Tensor]]:
-        return {name: value for name, value in vars(self).items() if isinstance(value, list)}
+        return {name: getattr(self, name) for name in self.list_names()}
 
     def caution(self) -> str | None:
         seen = self.model.seen

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from holdfast import Learner, load_learner
 from tests.support.bare import bare
 from tests.support.same import assert_same
 from tests.support.toy import toy_batches
@@ -51,3 +53,16 @@ def test_a_file_with_other_batches_is_refused(change: Any, told: str) -> None:
     change(state["waiting"])
     with pytest.raises(ValueError, match=told):
         learner.method.load_state_dict(state)
+
+
+@pytest.mark.parametrize("method", ["ewc", "mas", "rwalk", "si"])
+def test_batches_that_wait_are_no_part_of_what_holds_weights(method: str, tmp_path: Path) -> None:
+    learner = Learner(f"{method}+delayed", delay=2, input_shape=(3,))
+    x = torch.eye(3)
+    for y in ([0, 1, 0], [1, 0, 2], [3, 2, 1]):  # the head grows while batches wait
+        learner.observe(x, y)
+    learner.save(tmp_path / "learner")
+    again = load_learner(tmp_path / "learner")
+    for each in (learner, again):
+        each.observe(x, [4, 0, 1])
+    assert_same(again.state_dict(), learner.state_dict())

@@ -4,14 +4,14 @@
 
 Every row of a stream is predicted before it is learned, in batches of ten. All inputs are raw: what scales them is a
 part of the learner. Each learner sees the same batches. Accuracy is over the whole stream, and seconds are processor
-time. DIR holds what the streams need: `streams/elec.csv`, `streams/sea_stream.csv`, `awa1_features.npz`, `mnist/` and
-`cifar-10-batches-bin/`; a stream whose files are absent is left out. The other tables are River's generators.
+time. DIR holds what the streams need, and a stream whose files are absent is left out.
 
 | kind | stream |
 |---|---|
-| tables | the first rows of a table, or of a generator |
-| features | features of pictures of animals from a pre-trained network, 512 numbers |
-| pictures | pictures as bytes |
+| tables | the first rows of `streams/elec.csv` and `streams/sea_stream.csv`, and of generators of River |
+| features | `birds`, `cifar100`: EfficientNet-Lite0, by `holdfast features split_cub` and `split_cifar100` |
+| features | `animals`: 512 principal components of six classical descriptors (`awa1_features.npz`) |
+| pictures | bytes of `mnist`, `cifar10` and `cifar100` |
 
 Samples of features and pictures are drawn in random order. Their classes come one after the other over the first half
 of the stream, and none leaves.
@@ -33,7 +33,9 @@ import torch
 from numpy.typing import NDArray
 
 from holdfast import Learner
-from holdfast.data.layouts import read_cifar10, read_idx
+from holdfast.data.layouts import read_cifar10, read_cifar100, read_cub, read_idx
+from holdfast.data.places import user_cache
+from holdfast.streams._feature_file import ENDING, FOLDER, read_features
 
 BATCH = 10
 Stream = tuple[NDArray[Any], NDArray[np.int64]]
@@ -69,6 +71,7 @@ LEARNERS: dict[str, Made] = {
         "er 0.01": sgd("er", 0.01),
         "er 0.03": sgd("er", 0.03),
         "er_ace 0.03": sgd("er_ace", 0.03),
+        "drr 0.03": sgd("drr", 0.03),
         "er resnet 0.03": sgd("er", 0.03, **SMALL_NETWORK),
     },
 }
@@ -113,19 +116,41 @@ def streams(data: Path | None, kinds: list[str]) -> dict[str, tuple[str, Stream]
         found["waveform"] = "tables", generated(lambda: synth.Waveform(seed=1), 5000)
     if data is None:
         return found
-    if "features" in kinds and (data / "awa1_features.npz").exists():
-        with np.load(data / "awa1_features.npz") as stored:
-            x, y = stored["features"].astype(np.float32), stored["labels"]
-        found["animals"] = "features", with_new_classes(x, y, 5000)
-    if "pictures" in kinds and (data / "mnist").exists():
-        pictures = read_idx(data / "mnist", "train-images-idx3-ubyte", item_shape=(28, 28))[:, None]
-        found["mnist"] = (
-            "pictures",
-            with_new_classes(pictures, read_idx(data / "mnist", "train-labels-idx1-ubyte"), 5000),
-        )
-    if "pictures" in kinds and (data / "cifar-10-batches-bin").exists():
-        pictures, y = read_cifar10(data / "cifar-10-batches-bin", "data_batch_1.bin")
-        found["cifar10"] = "pictures", with_new_classes(pictures, y, 3000)
+    if "features" in kinds:
+        found |= {name: ("features", stream) for name, stream in features(data).items()}
+    if "pictures" in kinds:
+        found |= {name: ("pictures", stream) for name, stream in pictures(data).items()}
+    return found
+
+
+def features(data: Path) -> dict[str, Stream]:
+    """Return streams of features, as far as there are files of them."""
+    found = {}
+    labels = {
+        "birds": ("split_cub", lambda: read_cub(data).y),
+        "cifar100": ("split_cifar100", lambda: read_cifar100(data / "cifar-100-binary", "train.bin")[1]),
+    }
+    for name, (stream, y) in labels.items():
+        for path in itertools.islice((user_cache() / FOLDER).glob(f"{stream}-efficientnet_lite0-*{ENDING}"), 1):
+            table = read_features(path).train
+            found[name] = with_new_classes(table.features.numpy(), y()[table.rows.numpy()], 5000)
+    if (data / "awa1_features.npz").exists():
+        with np.load(data / "awa1_features.npz") as stored_features:
+            x, y = stored_features["features"].astype(np.float32), stored_features["labels"]
+        found["animals"] = with_new_classes(x, y, 5000)
+    return found
+
+
+def pictures(data: Path) -> dict[str, Stream]:
+    """Return streams of pictures, as far as there are files of them."""
+    found = {}
+    if (data / "mnist").exists():
+        x = read_idx(data / "mnist", "train-images-idx3-ubyte", item_shape=(28, 28))[:, None]
+        found["mnist"] = with_new_classes(x, read_idx(data / "mnist", "train-labels-idx1-ubyte"), 5000)
+    if (data / "cifar-10-batches-bin").exists():
+        found["cifar10"] = with_new_classes(*read_cifar10(data / "cifar-10-batches-bin", "data_batch_1.bin"), 5000)
+    if (data / "cifar-100-binary").exists():
+        found["cifar100"] = with_new_classes(*read_cifar100(data / "cifar-100-binary", "train.bin"), 5000)
     return found
 
 

@@ -35,12 +35,16 @@ def pictures(seed: int, n: int = 10) -> tuple[torch.Tensor, list[int]]:
 
 @contextmanager
 def page(folder: Path, tokens: Tokens | None = None) -> Iterator[tuple[Browser, str]]:
-    """Context manager: a browser and the address of a server with two models."""
+    """Context manager: a browser and the address of a server with three models."""
     shelf = Shelf(folder / "models")
     hosted = shelf.put("pictures", Learner("er", memory=12, lr=0.05), replace=False)
     hosted.record.every = 10
     for seed in range(30):
         hosted.call("observe", *pictures(seed))[0].result()
+    young = shelf.put("young", Learner("er", memory=12, lr=0.05), replace=False)
+    young.record.every = 10
+    for seed in range(10):
+        young.call("observe", *pictures(seed))[0].result()
     shelf.put(LONG, Learner("er"), replace=False)
     bound = _bound("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(create_app(shelf, tokens=tokens), log_level="warning", ws="none"))
@@ -76,10 +80,16 @@ def test_the_page_shows_a_model_in_every_width_and_colour(tmp_path: Path):
                 assert opened.run("return document.querySelectorAll('#classes tr').length") == 5
                 assert opened.run("return document.documentElement.scrollWidth") <= width
                 assert opened.messages() == []
+                table = "document.getElementById('classes')"
+                assert opened.run(f"return {table}.getBoundingClientRect().right") <= width, "a column is cut off"
         assert "300" in opened.run("return document.getElementById('numbers').innerText")
         opened.run(f"[...document.querySelectorAll('#models button')].find((b) => b.innerText === '{LONG}').click()")
         until(opened, "return document.getElementById('numbers').innerText.includes('–')")
         assert opened.messages() == []
+        opened.run("[...document.querySelectorAll('#models button')].find((b) => b.innerText === 'young').click()")
+        until(opened, "return document.querySelectorAll('#drift circle').length")
+        marks = "[...document.querySelectorAll('#drift text[text-anchor=start]')].map((each) => each.textContent)"
+        assert opened.run(f"return {marks}") == ["10"], "one measurement has one place"
 
 
 def test_the_page_asks_for_a_token(tmp_path: Path):

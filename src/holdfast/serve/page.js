@@ -70,7 +70,8 @@ function chart(host, { curves, lines = [], low, high, format, label, xFormat = w
       shape("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }),
       shape("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, format(value)));
   }
-  for (const [i, anchor] of [[0, "start"], [2, "middle"], [4, "end"]]) {
+  const marks = first === last ? [[0, "start"]] : [[0, "start"], [2, "middle"], [4, "end"]];
+  for (const [i, anchor] of marks) {
     const value = first + ((last - first) * i) / 4;
     svg.append(shape("text", { x: x(value), y: HEIGHT - 8, "text-anchor": anchor }, xFormat(value)));
   }
@@ -79,15 +80,24 @@ function chart(host, { curves, lines = [], low, high, format, label, xFormat = w
   }
   curves.forEach((curve, i) => {
     const paint = curve.colour ? { stroke: curve.colour } : {};
+    if (curve.points.length === 1) {
+      const [[at, value]] = curve.points;
+      svg.append(shape("circle", { class: curve.className, ...paint, cx: x(at), cy: y(value), r: 3 }));
+    }
     svg.append(shape("polyline", { class: curve.className, fill: "none", ...paint, points: curve.points.map((p) => `${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join(" ") }));
     if (curve.name && i < 8) {
       const at = { x: LEFT + 6 + 104 * (i % 4), y: TOP + 2 + 14 * Math.floor(i / 4) };
-      const name = shape("text", { class: `${curve.nameClass || ""} class-name`, ...at }, curve.name.slice(0, 14));
+      const name = shape("text", { class: `${curve.nameClass || ""} class-name`, ...at }, shortened(curve.name));
       if (curve.colour) name.style.fill = curve.colour; // the style sheet's colour of texts is stronger than an attribute
       svg.append(name);
     }
   });
   host.replaceChildren(svg);
+}
+
+// A name that fits beside others in a chart.
+function shortened(name) {
+  return name.length > 13 ? `${name.slice(0, 12)}…` : name;
 }
 
 // The colour of the class in a place.
@@ -144,7 +154,7 @@ function drawClasses(data) {
   ]);
   find("classes").replaceChildren(
     made("tr", {}, ...names.map((name) => made("th", { scope: "col" }, name))),
-    ...rows.map((row) => made("tr", {}, ...row.map((cell) => made("td", {}, cell)))));
+    ...rows.map((row) => made("tr", {}, ...row.map((cell) => made("td", { title: cell }, cell)))));
 }
 
 function drawMemory(data) {

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -292,3 +293,38 @@ def test_a_learner_of_an_experiment_has_nothing_around_its_method() -> None:
         learner.predict(x, ids=list(range(10)))
     with pytest.raises(ValueError, match="cannot be read as numbers"):
         learner.observe(x, ["a"] * 10)
+
+
+def test_a_warning_names_the_column_of_a_frame_or_the_name_that_was_given() -> None:
+    x = torch.randn(100, 3, generator=torch.Generator().manual_seed(0)).numpy()
+    x[:, 1] *= 5000
+    names = ["age", "salary", "height"]
+    frame = pd.DataFrame(x, columns=names)
+    for learner, given in (
+        (Learner("er", standardise=False), frame),
+        (Learner("er", standardise=False, column_names=names), x),
+    ):
+        with pytest.warns(InputWarning, match="column 'salary' is unscaled"):
+            learner.observe(given, pd.Series([0, 1] * 50))
+
+
+def test_columns_of_a_frame_in_another_order_are_refused() -> None:
+    frame = pd.DataFrame({"age": [1.0, 2.0], "size": [3.0, 4.0]})
+    learner = Learner("er")
+    learner.observe(frame, [0, 1])
+    with pytest.raises(ValueError, match=r"columns are \['size', 'age'\], but were \['age', 'size'\] before"):
+        learner.observe(frame[["size", "age"]], [0, 1])
+    learner.observe(frame, [1, 0])
+    with pytest.raises(ValueError, match="3 names for 2 columns"):
+        Learner("er", column_names=["a", "b", "c"]).observe(frame.to_numpy(), [0, 1])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8"])
+def test_a_journal_takes_frames(dtype: str, tmp_path: Path) -> None:
+    frame, labels = pd.DataFrame({"a": [1, 2], "b": [3, 4]}).astype(dtype), pd.Series(["yes", "no"])
+    learner = Learner("er", journal=tmp_path)
+    learner.observe(frame, labels, sample_weight=pd.Series([1.0, 2.0]))
+    learner.close_journal()
+    again = Learner("er", journal=tmp_path)
+    again.close_journal()
+    assert_same(again.state_dict(), learner.state_dict())

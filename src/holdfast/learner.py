@@ -18,10 +18,13 @@ from holdfast.core.classes import Setting, learns_by_task
 from holdfast.core.detectors import DetectorName
 from holdfast.core.inputs import (
     Array,
+    as_array,
+    check_column_names,
     checked_classes,
     checked_inputs,
     checked_tasks,
     checked_weights,
+    column_names_of,
     kept_rows,
     whole_numbers,
 )
@@ -83,6 +86,7 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         waiting: inputs that can wait for their labels, see `predict` and `label`.
         boundaries: `adwin`, `ddm` or `page_hinkley` find the ends of tasks in the setting `free`; see `on_drift`.
         recover: go back to the last good weights, at half the learning rate, where learning runs away.
+        column_names: of inputs that are vectors, for warnings. A frame has its own. They are not saved.
         options: any option of the method (replay_size, …).
 
     Example:
@@ -117,6 +121,7 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         waiting: int = WAITING,
         boundaries: DetectorName | None = None,
         recover: bool = True,
+        column_names: Sequence[str] = (),
         journal: str | Path | CallJournal | None = None,
         **options: Any,
     ) -> None:
@@ -144,6 +149,7 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         # True: the first batch decides about the method and the backbone.
         self.is_open = (method, backbone, head, selection, optimizer, lr, momentum, options) == NOTHING_ASKED
         around = Practice(PracticeOptions(standardise, unknown, waiting, boundaries, recover))
+        around.column_names = [str(name) for name in column_names]
         self._set_up(asked_settings(method or "er", fields, options), own, input_shape, scale, mean, device, around)
         if journal is not None:
             self.journal_into(journal)
@@ -233,7 +239,7 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         """Learn n samples once; return their loss.
 
         Args:
-            x: (n, …) inputs: tensor, array or list; bytes or floats.
+            x: (n, …) inputs: tensor, array, list or frame; bytes or floats. Warnings name the columns of a frame.
             y: (n,) labels: whole numbers from 0 are the classes themselves; texts, other numbers, tuples and None are
                 numbered as they come. See `classes_`.
             task: of all samples, or (n,); in every setting but `free`.
@@ -249,7 +255,11 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         return self.change(lambda: self._observe(x, y, task, sample_weight))
 
     def _observe(self, x: Array, y: Labelled, task: int | Array | None, sample_weight: float | Array | None) -> float:
+        y = as_array(y)
         inputs = checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype)
+        if self.practice is not None and (names := column_names_of(x) or self.practice.column_names):
+            check_column_names(names, self.practice.column_names, inputs.shape[1])
+            self.practice.column_names = names
         weights = checked_weights(sample_weight, len(inputs))
         if weights is not None and not bool((kept := weights > 0).all()):
             y, task = kept_rows(y, kept, "y"), kept_rows(task, kept, "task")

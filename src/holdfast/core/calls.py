@@ -299,6 +299,9 @@ def _encoded(value: Any, blocks: list[bytes]) -> Any:
         blocks.append(value.tobytes())
         kind = "array" if isinstance(value, np.ndarray) else "number"
         return {kind: [value.dtype.str, list(value.shape), len(blocks[-1])]}
+    if hasattr(value, "__array__"):  # a frame or a series, which a learner takes as an array or, if of int64, as a list
+        array = np.asarray(value)
+        return _encoded(array.tolist() if array.dtype.kind in "iO" else array, blocks)
     raise TypeError(
         f"a {type(value).__name__} cannot be written into the journal: give numbers, texts, lists, tensors or arrays"
     )

@@ -88,6 +88,7 @@ def test_commands_of_pages_have_these_arguments_and_options(page):
         command.make_context(name, list(words), resilient_parsing="--help" in words)
 
 
+@pytest.mark.filterwarnings("ignore::holdfast.guard.GuardWarning")  # the page for production brings one about
 @pytest.mark.filterwarnings("ignore::holdfast.core.input_watch.InputWarning")  # toy columns are often constant
 @pytest.mark.parametrize("name", TUTORIALS)
 def test_the_code_and_the_commands_of_a_tutorial_run(name, tmp_path, monkeypatch):
@@ -114,6 +115,7 @@ def test_the_code_and_the_commands_of_a_tutorial_run(name, tmp_path, monkeypatch
             del sys.modules[module]
 
 
+@pytest.mark.filterwarnings("ignore::holdfast.guard.GuardWarning")  # the page for production brings one about
 @pytest.mark.filterwarnings("ignore::holdfast.core.input_watch.InputWarning")
 def test_bad_input_gets_the_errors_that_the_page_for_production_quotes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

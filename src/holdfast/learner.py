@@ -34,10 +34,11 @@ from holdfast.core.model import HeadKind
 from holdfast.core.optimizers import OptimizerName
 from holdfast.core.state import State, Stateful
 from holdfast.core.transactions import Transactional
+from holdfast.guard import Guard, Rollback
 from holdfast.ledger import memory_report
 from holdfast.memory.storage import Memory, parse_bytes
 from holdfast.methods._base import Method, ReplayMethod
-from holdfast.practice import WAITING, Answers, Drift, Practice, PracticeOptions, remembered_inputs
+from holdfast.practice import WAITING, Answers, Drift, Practice, PracticeOptions, gone_back, remembered_inputs
 from holdfast.predictor import MOST_EXAMPLES, Predictor, Snapshot
 from holdfast.saved import restored_method, stored_settings
 from holdfast.settings import LearnerSettings, resolved_settings
@@ -283,10 +284,8 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         looked = None if practice is None else practice.look(method, batch, self.n_observed)
         seen = method.model.seen
         if n_classes > seen.n_classes:
-            method.grow(n_classes)
+            self._grow(method, n_classes)
             self._check_budget(method)
-            if practice is not None:
-                practice.grown()
         n_seen = len(seen.pairs)
         seen.add(batch.y, batch.task)
         method.model.take_scale(batch.x)
@@ -382,6 +381,59 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         practice.callbacks.append(callback)
 
     @journaled
+    def guard(
+        self, x: Array, y: Labelled, task: int | Array | None = None, *, drop: float = 0.05, every: int = 20
+    ) -> None:
+        """Go back to the last good weights when accuracy on held-out samples has fallen.
+
+        Args:
+            x: (n, …) inputs that are never learned; some hundreds find a fall of some points. They are kept.
+            y: (n,) labels, some of which may come later.
+            task: where a prediction needs it.
+            drop: the fall below the best accuracy that is allowed; more is a fall if it is beyond chance, see `Guard`.
+            every: batches between two measurements.
+
+        A fall gives a `GuardWarning`, and calls what `on_rollback` named. Memory stays as it is. `unguard` ends it.
+
+        Example:
+            >>> learner = Learner("slda")
+            >>> x, y = torch.tensor([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.2]]), torch.tensor([0, 0, 1, 1])
+            >>> loss = learner.observe(x, y)
+            >>> learner.guard(x, y, every=1)
+            >>> learner.practice.guard.best
+            1.0
+        """
+        practice = self._around("guard")
+        if self.input_dtype is None:
+            raise RuntimeError("nothing was learned yet: call observe(x, y) first, and then guard")
+        self.change(lambda: self._guard(practice, x, y, task, drop, every))
+
+    def _guard(
+        self, practice: Practice, x: Array, y: Labelled, task: int | Array | None, drop: float, every: int
+    ) -> None:
+        inputs = checked_inputs(x, shape=self.input_shape, dtype=self.input_dtype)
+        classes, _, numbered = self._classes_of(y, len(inputs))
+        tasks = checked_tasks(task, len(inputs), self.settings.setting, learning=False)
+        practice.guard = Guard(inputs, classes, tasks, drop=drop, every=every)
+        practice.look_after(self.method, self.n_observed)
+        if numbered is not None:
+            self.answers.labels.take(numbered)
+
+    @journaled
+    def unguard(self) -> None:
+        """Measure no more, and let go of held-out samples and good weights."""
+        practice = self._around("guard")
+
+        def let_go() -> None:
+            practice.guard = None
+
+        self.change(let_go)
+
+    def on_rollback(self, callback: Callable[[Rollback], None]) -> None:
+        """Call `callback` each time a guard goes back; callbacks are not saved."""
+        self._around("on_rollback").rollback_callbacks.append(callback)
+
+    @journaled
     def end_task(self) -> None:
         """Say that the task is over; observing another task says it too."""
         if not learns_by_task(self.settings.setting):
@@ -403,9 +455,7 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
     def _announce(self, classes: list[int], n_classes: int, task: int, numbered: Numbered | None) -> None:
         method = self.method
         if n_classes > method.model.head.n_classes:
-            method.grow(n_classes)
-            if self.practice is not None:
-                self.practice.grown()
+            self._grow(method, n_classes)
         method.model.seen.announce(classes, task)
         if numbered is not None:
             self.answers.labels.take(numbered)
@@ -542,7 +592,9 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
             (1600, 800)
         """
         with self._turn(), self._lock:
-            return memory_report(self.method, self._undo)
+            report = memory_report(self.method, self._undo)
+            guard = None if self.practice is None else self.practice.guard
+            return report if guard is None else report | {"guard": guard.nbytes}
 
     def watch(self, watcher: Callable[[Learner], None]) -> None:
         """Call `watcher` after each batch; watchers are not saved."""
@@ -609,12 +661,21 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
             method = restored_method(self.settings, state, self._backbone, self.device)
             around = state.get("practice")  # files from before it was there have none
             self.practice = None if around is None else Practice.of(around)
+            if self.practice is not None and self.practice.guard is not None:
+                self._check_guard(self.practice.guard, state)
             self.scale, self.mean, self.input_shape = state["scale"], state["mean"], state["input_shape"]
             self.input_dtype = None if state["input_dtype"] is None else getattr(torch, state["input_dtype"])
             self.n_observed, self.running_task = state["n_observed"], state["running_task"]
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"this is not the state of a learner: {error!r}") from error
         self._method, self.is_open = method, state.get("is_open") is True
+
+    def _check_guard(self, guard: Guard, state: State) -> None:
+        """Raise an error unless the weights that a guard kept are some of this learner."""
+        if state["method"] is None or tuple(guard.x.shape[1:]) != state["input_shape"]:
+            raise ValueError("the saved guard has samples of another shape than the learner")
+        saved = {**state, "method": gone_back(state["method"], guard.good)}
+        restored_method(self.settings, saved, self._backbone, self.device)
 
     def _checked_batch(
         self, inputs: Tensor, y: Labelled, task: int | Array | None
@@ -653,6 +714,12 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         if isinstance(method, ReplayMethod):
             method.memory.check(batch)
         self._method, self.input_shape, self.input_dtype = method, shape, batch.x.dtype
+
+    def _grow(self, method: Method, n_classes: int) -> None:
+        if self.practice is None:
+            method.grow(n_classes)
+        else:
+            self.practice.grow(method, n_classes, self.n_observed)
 
     def _check_budget(self, method: Method) -> None:
         """Raise if a method without a memory exceeds a budget in bytes; a memory looks after its own."""

@@ -20,8 +20,9 @@ from holdfast.core.labels import ClassLabels, Label
 from holdfast.core.novelty import Novelty, spread_slots
 from holdfast.core.recovery import Recovery, RecoveryWarning
 from holdfast.core.standardise import Standardise
-from holdfast.core.state import State, Stateful
+from holdfast.core.state import State, Stateful, _copied
 from holdfast.core.waiting import Waiting
+from holdfast.guard import Guard, GuardWarning, Rollback
 from holdfast.methods._base import Diverged, Method, ReplayMethod
 
 EVERY = 20  # batches, one of which is predicted before it is learned
@@ -95,7 +96,7 @@ class Practice(Stateful):
     None of them changes the learning of a stream that does not run away, but for the end of a task at a boundary.
     """
 
-    derived: ClassVar[frozenset[str]] = frozenset({"callbacks", "column_names"})
+    derived: ClassVar[frozenset[str]] = frozenset({"callbacks", "rollback_callbacks", "column_names"})
 
     standardise: bool | None
 
@@ -106,7 +107,9 @@ class Practice(Stateful):
         self.boundaries = None if options.boundaries is None else Boundaries(options.boundaries)
         self.recovery = Recovery() if options.recover else None
         self.watch = InputWatch(standardised=False)
+        self.guard: Guard | None = None
         self.callbacks: list[Callable[[Drift], None]] = []
+        self.rollback_callbacks: list[Callable[[Rollback], None]] = []
         self.column_names: list[str] = []  # of inputs, for warnings
 
     @classmethod
@@ -171,7 +174,7 @@ class Practice(Stateful):
         except Diverged as error:
             if self.recovery is None:
                 raise
-            self._go_back(method, self.recovery)
+            self._slow_down(method, self.recovery)
             try:
                 loss = _observed(method, batch)
             except Diverged:  # it is the batch that cannot be learned, and not the weights that cannot learn
@@ -201,7 +204,7 @@ class Practice(Stateful):
                 self.answers.novelty.update(looked.features, looked.remembered)
         if (recovery := self.recovery) is not None:
             if recovery.ran_away(loss, is_expected=brings_classes):
-                self._go_back(method, recovery)
+                self._slow_down(method, recovery)
                 self._say(recovery, f"the loss had grown to {loss:.3g}")
             elif recovery.is_due:
                 recovery.keep(_weights(method))
@@ -212,14 +215,46 @@ class Practice(Stateful):
                 for callback in self.callbacks:
                     callback(Drift(signal, n_observed))
 
-    def grown(self) -> None:
-        """Forget good weights of a head with fewer rows; those of now are kept when the next batch is learned."""
+        if self.guard is not None and n_observed % self.guard.every == 0:
+            self.look_after(method, n_observed)
+
+    def grow(self, method: Method, n_classes: int, n_observed: int) -> None:
+        """Make room for `n_classes` classes. Good weights of a head with fewer rows are kept anew.
+
+        Recovery keeps them when the next batch is learned. The guard looks before, while it can still go back.
+        """
+        if self.guard is not None:
+            self.look_after(method, n_observed)
+        method.grow(n_classes)
         if self.recovery is not None:
             self.recovery.good = {}
+        if self.guard is not None:
+            self.guard.keep(_copied(_weights(method)), self.guard.measured(method), n_observed)
+
+    def look_after(self, method: Method, n_observed: int) -> None:
+        """Measure held-out samples; go back to the last good weights, or keep those of now if they are good."""
+        assert self.guard is not None
+        guard, right = self.guard, self.guard.measured(method)
+        if guard.good and guard.fell(right):
+            self._go_back(method, guard.good)
+            guard.n_rolled_back += 1
+            fallen, after = (each.double().mean().item() for each in (right, guard.measured(method)))
+            warnings.warn(
+                f"held-out accuracy fell from {guard.best:.3f} to {fallen:.3f}: weights went back from batch "
+                f"{n_observed} to batch {guard.kept_at}, which gives {after:.3f}",
+                GuardWarning,
+                stacklevel=4,
+            )
+            for callback in self.rollback_callbacks:
+                callback(Rollback(n_observed, guard.kept_at, guard.best, fallen, after))
+        elif not guard.good or guard.is_good(right):
+            guard.keep(_copied(_weights(method)), right, n_observed)
 
     def state_dict(self) -> State:
         """Return everything but good weights, which are taken again from those that are saved beside this."""
         state = super().state_dict()
+        if self.guard is None:
+            del state["guard"]  # files and journals from before there were guards say nothing of it
         if self.recovery is not None:
             state["recovery"] = {**state["recovery"], "good": {}}
         return state
@@ -229,17 +264,22 @@ class Practice(Stateful):
         for name in ("boundaries", "recovery"):
             if isinstance(state, dict) and (state.get(name) is None) != (getattr(self, name) is None):
                 raise ValueError(f"the saved learner has another option for its {name}")
-        super().load_state_dict(state)
+        guard = state.get("guard") if isinstance(state, dict) else None
+        self.guard = None
+        super().load_state_dict({**state, "guard": None} if isinstance(state, dict) else state)
+        self.guard = None if guard is None else Guard.of(guard)
 
-    def _go_back(self, method: Method, recovery: Recovery) -> None:
+    def _slow_down(self, method: Method, recovery: Recovery) -> None:
+        rates = [group["lr"] for group in method.optimizer.param_groups]
+        self._go_back(method, recovery.good)
+        for group, rate in zip(method.optimizer.param_groups, rates, strict=True):
+            group["lr"] = SLOWER * rate
+
+    def _go_back(self, method: Method, good: State) -> None:
         now = method.state_dict()
         for weight in method.parameters():
             weight.data = weight.data.clone()  # the old ones may be brought back, and must not be written over
-        rates = [group["lr"] for group in method.optimizer.param_groups]
-        model = {**recovery.good["model"], "_extra_state": now["model"]["_extra_state"]}
-        method.load_state_dict({**now, **recovery.good, "model": model})
-        for group, rate in zip(method.optimizer.param_groups, rates, strict=True):
-            group["lr"] = SLOWER * rate
+        method.load_state_dict(gone_back(now, good))
 
     def _say(self, recovery: Recovery, why: str) -> None:
         recovery.recovered()
@@ -249,6 +289,11 @@ class Practice(Stateful):
             RecoveryWarning,
             stacklevel=4,
         )
+
+
+def gone_back(now: State, good: State) -> State:
+    """Return the state of a method with weights that were kept, and all else as it is now."""
+    return {**now, **good, "model": {**good["model"], "_extra_state": now["model"]["_extra_state"]}}
 
 
 def remembered_inputs(method: Method) -> Tensor:

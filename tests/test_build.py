@@ -98,6 +98,38 @@ def test_a_class_of_another_kind_is_refused(kind: Kind):
         find(kind, "pathlib:PurePath")
 
 
+# What a caller leaves open.
+
+
+@pytest.mark.parametrize(
+    ("given", "passes"),
+    [
+        ({}, 1),
+        ({"backbone": "identity"}, 1),
+        ({"method": "drr"}, 1),
+        ({"method": {"name": "er", "passes": 2}}, 2),
+        ({"passes": 2}, 2),
+        ({"backbone": "reduced_resnet18"}, 2),
+        ({"backbone": {"name": "reduced_resnet18", "frozen": True}}, 1),
+        ({"backbone": nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Dropout())}, 1),
+        ({"backbone": nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))}, 2),
+        ({"backbone": nn.BatchNorm1d(3, track_running_stats=False)}, 2),
+        ({"backbone": nn.InstanceNorm1d(3, track_running_stats=True)}, 2),
+    ],
+)
+def test_a_learner_takes_one_pass_where_samples_of_a_pass_do_not_touch_each_other(given: dict[str, Any], passes: int):
+    assert holdfast.Learner(**{"method": "er"} | given).settings.method.options["passes"] == passes
+
+
+def test_an_experiment_takes_the_passes_that_its_settings_state():
+    settings = LearnerSettings(method=Part(name="er"))
+    assert holdfast.Learner.from_settings(settings).settings.method.options["passes"] == 2
+
+
+def test_a_method_with_one_kind_of_pass_is_given_no_option():
+    assert "passes" not in holdfast.Learner("er_ace").settings.method.options
+
+
 # Options.
 
 

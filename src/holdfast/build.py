@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from holdfast.core.model import Model, predicting
 from holdfast.core.optimizers import make_optimizer
@@ -33,13 +34,20 @@ from holdfast.settings import (
 )
 from holdfast.streams._base import Stream
 
+PASSES = "passes"  # the option of methods that can take new and replayed samples in one pass
 
-def asked_settings(method: str | dict[str, Any], fields: dict[str, Any], options: dict[str, Any]) -> LearnerSettings:
+
+def asked_settings(
+    method: str | dict[str, Any], fields: dict[str, Any], options: dict[str, Any], *, network: nn.Module | None = None
+) -> LearnerSettings:
     """Return the settings that a caller asks for, with every option stated; Unknown says what is wrong with them.
+
+    New and replayed samples take one pass, unless the caller says so or the network mixes the samples of a pass.
 
     Args:
         fields: fields of `LearnerSettings` beside the method.
         options: options of the method.
+        network: it takes the place of the backbone that is named.
     """
     part = Part.model_validate(method)
     known = sorted({*LearnerSettings.model_fields, *options_of("methods", part.name)})
@@ -49,7 +57,18 @@ def asked_settings(method: str | dict[str, Any], fields: dict[str, Any], options
         settings = LearnerSettings.model_validate({"method": part.with_options(**options), **fields})
     except ValidationError as error:
         raise Unknown(readable(error)) from error
+    if PASSES in known and PASSES not in settings.method.options and not _mixes_samples(settings.backbone, network):
+        settings = settings.model_copy(update={"method": settings.method.with_options(**{PASSES: 1})})
     return resolved_settings(settings)
+
+
+def _mixes_samples(part: Part, network: nn.Module | None) -> bool:
+    """Return False if the features of a sample cannot depend on the other samples of its pass, while learning."""
+    if network is not None:
+        stateless = not any(isinstance(each, _BatchNorm) or each._buffers for each in network.modules())
+        return not (stateless or getattr(network, FOR_EVERY_BACKBONE, False))
+    kept_as_it_is = part.options.get(FOR_EVERY_BACKBONE, options_of("backbones", part.name)[FOR_EVERY_BACKBONE])
+    return not kept_as_it_is and getattr(find("backbones", part.name), "mixes_samples", True)
 
 
 def fitting_parts(input_shape: Sequence[int]) -> dict[str, str]:

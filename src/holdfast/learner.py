@@ -88,7 +88,8 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         boundaries: `adwin`, `ddm` or `page_hinkley` find the ends of tasks in the setting `free`; see `on_drift`.
         recover: go back to the last good weights, at half the learning rate, where learning runs away.
         column_names: of inputs that are vectors, for warnings. A frame has its own. They are not saved.
-        options: any option of the method (replay_size, …).
+        options: any option of the method (replay_size, …). `passes` is 1 unless it is stated, where the network has no
+            batch statistics: new and replayed samples are learned in one pass, which is the same but for rounding.
 
     Example:
         >>> learner = Learner("er", memory="1 MB", lr=0.1)
@@ -151,7 +152,8 @@ class Learner(Journaled, Transactional, Predictor, Stateful):
         self.is_open = (method, backbone, head, selection, optimizer, lr, momentum, options) == NOTHING_ASKED
         around = Practice(PracticeOptions(standardise, unknown, waiting, boundaries, recover))
         around.column_names = [str(name) for name in column_names]
-        self._set_up(asked_settings(method or "er", fields, options), own, input_shape, scale, mean, device, around)
+        settings = asked_settings(method or "er", fields, options, network=own)
+        self._set_up(settings, own, input_shape, scale, mean, device, around)
         if journal is not None:
             self.journal_into(journal)
 

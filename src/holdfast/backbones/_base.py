@@ -21,6 +21,7 @@ class Backbone(nn.Module):
         pixels: scale and mean that raw pixels p are wanted in, as p * scale - mean; None: as the stream says.
         pretraining: what its weights have learned before, in words.
         frozen: whether its weights and batch statistics stay as they are; the option `frozen` of every backbone.
+        mixes_samples: False if no sample changes the features of those beside it, as batch statistics do.
 
     Example:
         >>> class Squares(Backbone):
@@ -38,6 +39,7 @@ class Backbone(nn.Module):
     pixels: tuple[float, float] | None = None
     pretraining: str = "none"
     frozen: bool = False
+    mixes_samples: bool = True
 
     def initialise(self, kind: Initialisation) -> None:
         """Initialise all layers; call it once they are there. `torch` leaves them as they made themselves.

@@ -11,6 +11,7 @@ class Identity(Backbone):
     """No network: a sample is its own features, flattened. For features that another network made."""
 
     pretraining = "none here: inputs are taken as they come"
+    mixes_samples = False
 
     def __init__(self, input_shape: tuple[int, ...]) -> None:
         super().__init__()

@@ -18,6 +18,8 @@ Units = Annotated[int, Field(ge=1, le=MAX_UNITS)]
 class Mlp(Backbone):
     """Fully connected layers with ReLU; by default the paper's 256-256 for Permuted MNIST."""
 
+    mixes_samples = False
+
     def __init__(
         self,
         input_shape: tuple[int, ...],

@@ -116,6 +116,15 @@ def test_an_error_at_any_line_leaves_every_bit_as_it_was(variant: str, n_before:
     assert torch.equal(learner.scores(BATCHES[0][0]), never_interrupted.scores(BATCHES[0][0]))
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_is_learned_in_transactions_has_the_bits_of_what_is_learned_without(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+):
+    learner = taught(variant, 10)
+    monkeypatch.setattr(Learner, "change", lambda _, action: action())
+    assert_same(state_of(learner), state_of(taught(variant, 10)))
+
+
 @pytest.mark.parametrize("variant", ["er", "drr", "scr", "er, average", "er, own network"])
 def test_an_undoing_that_is_interrupted_is_finished_by_the_next_use(variant: str):
     batch = BATCHES[8]

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from holdfast.core.batch import Batch
 from holdfast.core.model import Model
 from holdfast.core.optimizers import SGD, Optimizer, OptimizerName, grow_optimizer, make_optimizer
+from holdfast.core.undo import Undo
 
 # What an optimiser keeps beside each parameter, one number for each of its numbers.
 KEPT = {"sgd": ["momentum_buffer"], "adam": ["exp_avg", "exp_avg_sq"], "adamw": ["exp_avg", "exp_avg_sq"]}
@@ -102,6 +103,37 @@ def test_sgd_takes_the_steps_of_torchs_own_and_goes_on_from_what_that_has_saved(
             model(x).square().mean().backward()
             optimizer.step()
         assert all(torch.equal(p, q) for p, q in zip(*(model.parameters() for model in models), strict=True))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("layout", ["as they are", "turned", "of a larger one"])
+def test_a_step_that_leaves_the_old_weights_alone_makes_the_bits_of_one_in_place(momentum: float, layout: str):
+    torch.manual_seed(0)
+    copies = [nn.Linear(5, 4), nn.Linear(5, 4)]
+    copies[1].load_state_dict(copies[0].state_dict())
+    aside, in_place = (SGD(layer.parameters(), lr=0.3, momentum=momentum) for layer in copies)
+    aside.swaps = True
+    for _ in range(3):
+        undo = Undo()
+        undo.begin(aside)
+        before = [(p.detach(), p.detach().clone()) for p in copies[0].parameters()]
+        gradients = [torch.randn_like(p) for p in copies[0].parameters()]
+        for one, other, gradient in zip(copies[0].parameters(), copies[1].parameters(), gradients, strict=True):
+            larger = torch.stack([gradient, gradient])
+            turned = gradient.mT.contiguous().mT if gradient.ndim == 2 else gradient.clone()
+            kinds = {"as they are": gradient.clone(), "turned": turned, "of a larger one": larger[1]}
+            one.grad, other.grad = kinds[layout], gradient
+        aside.step()
+        in_place.step()
+        assert all(torch.equal(p, q) for p, q in zip(*(each.parameters() for each in copies), strict=True))
+        assert all(torch.equal(old, as_it_was) for old, as_it_was in before)
+        assert all(p.is_contiguous() and p.untyped_storage().nbytes() == p.nbytes for p in copies[0].parameters())
+        undo.close()
+    undo.begin(aside)
+    copies[0].weight.grad = torch.ones_like(copies[0].weight)
+    aside.step()
+    undo.roll_back()
+    assert all(torch.equal(p, q) for p, q in zip(*(each.parameters() for each in copies), strict=True))
 
 
 def test_sgd_refuses_what_was_saved_of_other_parameters():

@@ -24,8 +24,9 @@ class SGD(Stateful):
 
     Attributes:
         swaps: the first step of a transaction makes new weights, which then take the place of the old ones. So the old
-            ones are still there if the transaction fails, and nothing is copied. It requires that only steps change
-            weights, and that nobody else holds on to their tensors.
+            ones are still there if the transaction fails, and nothing is copied. New weights are written over their
+            gradients. It requires that only steps change weights, that nobody else holds on to their tensors, and that
+            nobody reads a gradient after the step.
     """
 
     def __init__(self, parameters: Iterable[Tensor], *, lr: float, momentum: float = 0.0) -> None:
@@ -48,9 +49,11 @@ class SGD(Stateful):
             steps = [parameter.grad for parameter in moved]
             if group["momentum"]:
                 steps = [self._velocity(parameter, group["momentum"]) for parameter in moved]
-            if moved and self._swaps_next:
-                for parameter, new in zip(moved, torch._foreach_add(moved, steps, alpha=-group["lr"]), strict=True):
-                    parameter.data = new
+            if self._swaps_next:
+                for parameter, step in zip(moved, steps, strict=True):
+                    room = _room(parameter)
+                    parameter.grad = None
+                    parameter.data = torch.add(parameter, step, alpha=-group["lr"], out=room)
             elif moved:
                 torch._foreach_add_(moved, steps, alpha=-group["lr"])
         self._swaps_next = False
@@ -91,6 +94,14 @@ class SGD(Stateful):
         before = kept.get(VELOCITY)
         kept[VELOCITY] = parameter.grad.clone() if before is None else (momentum * before).add_(parameter.grad)
         return kept[VELOCITY]
+
+
+def _room(parameter: Tensor) -> Tensor | None:
+    """Return the gradient, if its memory is laid out as that of the parameter and is no part of a larger one."""
+    gradient = parameter.grad
+    assert gradient is not None
+    fits = gradient.stride() == parameter.stride() and gradient.untyped_storage().nbytes() == gradient.nbytes
+    return gradient if fits else None
 
 
 Optimizer = torch.optim.Optimizer | SGD

@@ -33,6 +33,7 @@ class AnchoredMethod(Method):
 
     places: ClassVar[frozenset[str]] = frozenset({"anchor"})  # lists that say where weights were
 
+    reads_gradients: ClassVar[bool] = True
     replaced: ClassVar[frozenset[str]] = frozenset({"anchor", "importance"})
 
     strength: Annotated[float, Field(ge=0)]

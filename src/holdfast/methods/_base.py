@@ -79,6 +79,7 @@ class Method(Stateful):
     by_batch: ClassVar[bool] = True  # learns and remembers the samples of a batch together, beside replayed ones
 
     writes_weights: ClassVar[bool] = False  # in place, outside of the optimiser's steps
+    reads_gradients: ClassVar[bool] = False  # after a step of the optimiser
     standardises: ClassVar[bool] = True  # by default inputs that are vectors of floats reach it standardised
     reads: ClassVar[frozenset[str]] = frozenset()  # attributes, beside model and options, that `scores` reads
 
@@ -92,7 +93,7 @@ class Method(Stateful):
         if isinstance(self.optimizer, SGD):
             ours = type(self).__module__.startswith(__package__)
             known = type(self.model.backbone).__module__.startswith("holdfast.backbones.")
-            self.optimizer.swaps = ours and known and not self.writes_weights
+            self.optimizer.swaps = ours and known and not self.writes_weights and not self.reads_gradients
         self.weight_average = None if self.average is None else WeightAverage(self.average)
 
     def keep_for_undo(self, undo: Undo) -> None:

@@ -258,6 +258,24 @@ def test_predicting_leaves_every_layer_in_the_mode_it_was_in():
     assert [layer.training for layer in backbone] == [True, False, True]
 
 
+class Deaf(nn.Linear):
+    """Stay in evaluation, whatever is asked for, and count how often it was asked."""
+
+    n_asked = 0
+
+    def train(self, mode: bool = True) -> nn.Module:
+        self.n_asked += 1
+        return super().train(False)
+
+
+def test_a_module_that_decides_about_its_mode_is_asked():
+    deaf = Deaf(3, 3)
+    deaf.training = True
+    with predicting(nn.Sequential(deaf, nn.Dropout())):
+        assert deaf.n_asked == 1
+        assert not deaf.training
+
+
 def test_a_model_in_evaluation_stays_so():
     model = small_model().eval()
     model.embed(random(2, 3))

@@ -275,15 +275,22 @@ def predicting(model: nn.Module) -> Iterator[None]:
     hooks = []
     if isinstance(model, Model) and model.learns_single_samples:
         hooks = [m.register_forward_hook(_normalised_alone) for m in was_training if isinstance(m, _BatchNorm)]
-    model.eval()
     try:
+        if type(model).eval is nn.Module.eval and all(type(module).train in _PLAIN for module in was_training):
+            for module in was_training:  # several times faster than to ask each, which comes to the same
+                vars(module)["training"] = False
+        else:
+            model.eval()
         with torch.no_grad():
             yield
     finally:
         for module in was_training:
-            module.training = True
+            vars(module)["training"] = True
         for hook in hooks:
             hook.remove()
+
+
+_PLAIN = (nn.Module.train, Model.train)
 
 
 def _normalised_alone(norm: _BatchNorm, inputs: tuple[Tensor], output: Tensor) -> Tensor:

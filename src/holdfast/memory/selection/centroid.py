@@ -216,14 +216,14 @@ class Centroid(Selection):
             nearest = distances.min()
             if math.sqrt(nearest) <= epsilon:
                 i = one_of((distances <= (1 + TIE) ** 2 * nearest).nonzero()[0].tolist(), rng)
-                self._join(key, i, f, 1)
+                self._join(key, i, f, 1, away=math.sqrt(distances[i]))
                 return i, float(norms(f - centres[i]))
         if len(counts) < most:
             self._append(key, f, most)
             return len(counts) - 1, 0.0
         kept, gone = _closest_pair(np.vstack([centres, f]), [*counts, 1], rng)
         if gone == len(counts):  # the new centroid itself
-            self._join(key, kept, f, 1)
+            self._join(key, kept, f, 1, away=float(norms(f - centres[kept])))
             return kept, float(norms(f - centres[kept]))
         self._merge(key, kept, gone, owners, memory)
         centres[gone], counts[gone] = f, 1
@@ -241,18 +241,22 @@ class Centroid(Selection):
         counts.append(1)
         self._members[key].append(Members())
 
-    def _join(self, key: Key, i: int, mean: Array, n: int) -> None:
-        """Let n samples with a `mean` (d,) join centroid i: it moves to the mean of all that it has seen then."""
+    def _join(self, key: Key, i: int, mean: Array, n: int, *, away: float) -> None:
+        """Let n samples with a `mean` (d,) join centroid i: it moves to the mean of all that it has seen then.
+
+        Args:
+            away: distance of the mean from the centroid, of which it goes the part n / (N_i + n).
+        """
         counts, centre = self.counts[key], self.centres[key].numpy()[i]
-        before = centre.copy()
         centre[:] = (counts[i] * centre + n * mean) / (counts[i] + n)
         counts[i] += n
-        self._members[key][i].travel += float(norms(centre - before))
+        self._members[key][i].travel += away * n / counts[i]
 
     def _merge(self, key: Key, kept: int, gone: int, owners: Array, memory: Memory) -> None:
         """Let centroid `gone` join `kept` with its members; its own number is free then."""
-        members = self._members[key]
-        self._join(key, kept, self.centres[key].numpy()[gone], self.counts[key][gone])
+        members, centres = self._members[key], self.centres[key].numpy()
+        away = float(norms(centres[gone] - centres[kept]))
+        self._join(key, kept, centres[gone], self.counts[key][gone], away=away)
         members[kept].join(members[gone])
         memory.undo.rows(owners, members[gone].slots.copy())
         owners[members[gone].slots] = kept
@@ -334,7 +338,8 @@ class Centroid(Selection):
 
     def _keep(self, memory: Memory, key: Key) -> None:
         """Write down what is known of a class, which is about to change."""
-        for table in (self.centres, self.counts, self.seen, self.means, self.squares):
+        of_spread = (self.means, self.squares) if self.relative else ()
+        for table in (self.centres, self.counts, self.seen, *of_spread):
             memory.undo.item(table, key)
 
     def _merge_down(self, memory: Memory) -> None:

@@ -284,3 +284,33 @@ def test_a_row_whose_weight_is_none_is_bad(weight: Any) -> None:
 def test_one_column_is_not_label_and_weight() -> None:
     with pytest.raises(ValueError, match="cannot be both label and weight"):
         TableLearner("label", weight="label")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"a": 1, "label": {"x": 1}}, "row 6: a label is a dict"),
+        ({"a": 1, "label": [1]}, "row 6: a label is a list"),
+        ({"a": [0.5, 2.0], "label": 1}, "row 6: found a list in column 'a', expected a number or a text"),
+    ],
+    ids=["dict as label", "list as label", "list as value"],
+)
+def test_a_value_that_is_no_number_and_no_text_makes_a_bad_row(row: dict[str, Any], message: str) -> None:
+    learner = TableLearner("label", memory=8, **FAST)
+    learner.observe([{"a": float(i), "label": i % 2} for i in range(6)])
+    with pytest.raises(BadRow, match=message):
+        learner.observe([row])
+    with pytest.raises(BadRow, match=message.replace("6", "0")):
+        TableLearner("label").observe([row])
+
+
+def test_a_frame_with_a_column_twice_is_refused() -> None:
+    class Frame:
+        """What is used of a frame of pandas."""
+
+        columns = ("a", "a")
+
+        def to_dict(self) -> None: ...
+
+    with pytest.raises(ValueError, match="column 'a' twice"):
+        list(as_rows(Frame()))

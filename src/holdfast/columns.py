@@ -30,6 +30,7 @@ LOOKED_AT = 100  # rows after which a column is judged
 LARGEST = 1e15  # distance from the origin of a column
 OFFSET = 2.0**20  # beyond, a float32 may not tell neighbouring values apart
 HEAVY = 1000.0  # times the median: a column with values this large is compressed
+_MANY = (list, tuple, dict, set)
 NUMBER_LIKE = re.compile(r"[-+]?[$€£¥]?\s?[-+]?\d[\d.,'\s]*[$€£¥%]?")
 
 
@@ -138,9 +139,14 @@ class Columns(Stateful):
         known = set(self.names)
         if unknown := [str(name) for name in row if name not in known]:
             raise BadRow(f"{where}: found the column '{unknown[0]}', which the first rows do not have: leave it out")
-        for name in self.counts:
+        for name in self.names:
             value = row.get(name)
-            if is_missing(value):
+            if isinstance(value, _MANY) or (isinstance(value, np.ndarray | Tensor) and value.ndim):
+                raise BadRow(
+                    f"{where}: found a {type(value).__name__} in column '{name}', expected a number or a text: give "
+                    "each number a column of its own"
+                )
+            if name not in self.counts or is_missing(value):
                 continue
             number = _number(value)
             if number is None:

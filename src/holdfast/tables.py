@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from holdfast.columns import BadRow, Columns, is_missing
 from holdfast.core.checkpoint import read_checkpoint, write_checkpoint
 from holdfast.core.detectors import Adwin
 from holdfast.core.inputs import MAX_WEIGHT
-from holdfast.core.labels import Label, Labels
+from holdfast.core.labels import Label, Labels, plain_label
 from holdfast.core.state import Count, State, Stateful
 from holdfast.data.rows import PICTURE
 from holdfast.learner import Learner
@@ -230,6 +231,11 @@ class TableLearner:
             raise BadRow(f"{where}: found no label in column '{self.label}', only {there}: give the row a label")
         if with_label and self.weight is not None:
             check_weight(row.get(self.weight), self.weight, where)
+        if with_label:
+            try:
+                plain_label(row[self.label])
+            except ValueError as error:
+                raise BadRow(f"{where}: {error}") from error
         inputs = self._inputs_of(row)
         if not inputs:
             raise BadRow(f"{where}: found no columns beside the label")
@@ -344,6 +350,8 @@ def as_rows(given: Any) -> Iterator[Mapping[str, Any]]:
     """
     if hasattr(given, "to_dict") and hasattr(given, "columns"):  # a frame, of pandas or the like
         names = [str(name) for name in given.columns]
+        if twice := [name for name, n in Counter(names).items() if n > 1]:
+            raise ValueError(f"the frame has the column '{twice[0]}' twice: give columns different names")
         for values in given.itertuples(index=False, name=None):
             yield dict(zip(names, (None if _is_pandas_missing(value) else value for value in values), strict=True))
         return

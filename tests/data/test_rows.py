@@ -114,3 +114,26 @@ def test_a_pipe_is_refused_by_its_name_and_not_waited_for(tmp_path: Path, name: 
     os.mkfifo(tmp_path / name)
     with pytest.raises(BrokenData, match=f"{name}: found a pipe, expected a file"):
         rows(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_bytes_that_are_no_utf_8_make_a_bad_row(tmp_path: Path, name: str) -> None:
+    lines = "a,label\n1,hö\n2,hä\n3,é\n"
+    if name == "t.jsonl":
+        lines = "".join(f'{{"label": "{text}"}}\n' for text in ("hö", "hä", "é"))
+    (tmp_path / name).write_bytes(lines.encode().replace("é".encode(), b"\xe9"))
+    first, second, third = rows(tmp_path / name)
+    assert (first.values["label"], second.values["label"]) == ("hö", "hä")
+    assert third.wrong == "it holds bytes that are no UTF-8: save the file as UTF-8"
+
+
+def test_a_file_in_another_encoding_is_refused_by_its_header(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("a,label\n1,x\n".encode("utf-16"))
+    with pytest.raises(BrokenData, match="no UTF-8"):
+        rows(tmp_path / "t.csv")
+
+
+def test_semicolons_separate_columns_where_the_header_has_no_comma(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('a;b;label\n"1;5";2,5;x\n')
+    (row,) = rows(tmp_path / "t.csv")
+    assert row.values == {"a": "1;5", "b": "2,5", "label": "x"}

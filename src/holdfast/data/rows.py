@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -21,6 +22,8 @@ from holdfast.data.untrusted import Unsafe, arrays_of, open_regular
 PICTURE = "picture"  # the only column of a row that is a picture
 TEXT_KINDS = {".csv": ",", ".tsv": "\t"}
 LINE_KINDS = (".jsonl", ".ndjson")
+BROKEN = "surrogateescape"  # bytes that are no UTF-8 become surrogates, which no text of UTF-8 has
+NO_UTF_8 = "it holds bytes that are no UTF-8: save the file as UTF-8"
 MAX_FIELD = 2**20  # characters
 MAX_LINE = 2**24  # characters
 MAX_DIGITS = 300  # of a whole number, which a float can hold
@@ -61,10 +64,10 @@ def read_rows(
     if path.is_dir():
         yield from _pictures(path, label, size)
     elif path.suffix in TEXT_KINDS:
-        with io.TextIOWrapper(_opened(path), encoding="utf-8-sig", errors="replace", newline="") as file:
+        with io.TextIOWrapper(_opened(path), encoding="utf-8-sig", errors=BROKEN, newline="") as file:
             yield from _csv(file, path, TEXT_KINDS[path.suffix])
     elif path.suffix in LINE_KINDS:
-        with io.TextIOWrapper(_opened(path), encoding="utf-8", errors="replace") as file:
+        with io.TextIOWrapper(_opened(path), encoding="utf-8", errors=BROKEN) as file:
             yield from _json_lines(file, path)
     elif path.suffix == ".npz":
         yield from _arrays(path, label)
@@ -84,7 +87,13 @@ def _opened(path: Path) -> BinaryIO:
 
 def _csv(file: IO[str], path: Path, separator: str) -> Iterator[Row]:
     csv.field_size_limit(MAX_FIELD)
-    reader = csv.reader(_lines(file, path), delimiter=separator)
+    lines = _lines(file, path)
+    first = next(lines, "")
+    if not _is_utf_8(first):
+        raise BrokenData(f"{path}: found a header with bytes that are no UTF-8, expected UTF-8: save the file as that")
+    if separator == "," and "," not in first and ";" in first:
+        separator = ";"
+    reader = csv.reader(itertools.chain([first], lines), delimiter=separator)
     header = next(reader, None)
     if not header or not any(name.strip() for name in header):
         raise BrokenData(f"{path}: found no header, expected the names of the columns in line 1: add them")
@@ -104,6 +113,8 @@ def _csv(file: IO[str], path: Path, separator: str) -> Iterator[Row]:
             continue  # an empty line holds no row
         if len(fields) != len(names):
             yield Row(where, {}, f"it has {len(fields)} fields, but there are {len(names)} columns")
+        elif not all(map(_is_utf_8, fields)):
+            yield Row(where, {}, NO_UTF_8)
         else:
             yield Row(where, dict(zip(names, fields, strict=True)))
 
@@ -120,6 +131,11 @@ def _lines(file: IO[str], path: Path | str) -> Iterator[str]:
         yield line
 
 
+def _is_utf_8(text: str) -> bool:
+    """Return False for a text that was read from other bytes."""
+    return text.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in text)
+
+
 def _whole_number(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"a number of {len(digits):,} digits")
@@ -129,6 +145,9 @@ def _whole_number(digits: str) -> int:
 def _json_lines(file: IO[str], path: Path | str) -> Iterator[Row]:
     for number, line in enumerate(_lines(file, path), start=1):
         if not line.strip():
+            continue
+        if not _is_utf_8(line):
+            yield Row(f"line {number}", {}, NO_UTF_8)
             continue
         try:
             values = json.loads(line, parse_int=_whole_number)

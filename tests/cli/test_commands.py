@@ -105,5 +105,10 @@ def test_an_unknown_command_is_answered_with_the_nearest():
     assert "'report'" in done.stderr
 
 
+def test_closed_streams_are_no_error():
+    command = ["sh", "-c", 'exec "$0" -m holdfast list methods >&- 2>&-', sys.executable]
+    assert subprocess.run(command).returncode == 0
+
+
 def first_paragraph(found: type) -> str:
     return " ".join((inspect.getdoc(found) or "").split("\n\n")[0].split())

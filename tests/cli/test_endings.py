@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.endings import end_of
 from tests.support.command import SMALL
 
 MINE = """
@@ -132,3 +133,35 @@ def test_a_wrong_value_is_named_where_there_is_no_data(options, told, holdfast):
     assert done.returncode in (1, 2)
     assert told in done.stderr
     assert "holdfast data download" not in done.stderr
+
+
+def test_what_the_system_refuses_is_named_with_its_place(tmp_path, holdfast):
+    done = holdfast("run", "permuted_digits", "--out", "/proc/of_nobody", *SMALL)
+    assert done.returncode == 1
+    assert done.stderr == "holdfast: cannot read or write '/proc/of_nobody': No such file or directory\n"
+    (tmp_path / "folder.toml").mkdir()
+    done = holdfast("run", "folder.toml")
+    assert (done.returncode, "folder.toml is a folder: name a TOML file" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--columns A_T,nope", "no 'nope' in the columns of a table"),
+        ("--methods er,", "an empty name in 'er,'"),
+        ("--seeds 1-99999999999", "'1-99999999999' are more than 10,000 seeds"),
+    ],
+)
+@pytest.mark.parametrize("command", ["compare", "sweep"])
+def test_what_is_printed_at_the_end_is_checked_before_anything_is_learned(command, options, told, tmp_path, holdfast):
+    done = holdfast(command, "permuted_digits", *options.split(), *SMALL)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_error_without_words_is_a_sentence_too():
+    ending = end_of(MemoryError())
+    assert ending is not None
+    assert "out of memory" in ending.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import warnings
@@ -114,6 +115,9 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 def main() -> None:
     """Run the command; an error that was foreseen ends it with a sentence and an exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who called
+            setattr(sys, name, io.StringIO())
     warnings.showwarning = lambda message, *_: err.print(f"warning: {one_line(message)}")
     # So that --method my_module:Mine finds a file in the current folder, and nothing else does: a sklearn.py there
     # would be run instead of the package, here or, by Python's default, in a process of a sweep.

@@ -91,7 +91,7 @@ class Asked(NamedTuple):
 def asked_for(recipe: Recipe, rows: Iterable[str], seeds: Iterable[int | None], options: RunOptions) -> Asked:
     """Return each row with each of the seeds, on the terms of the options, all of which can be used."""
     changes = all_changes(options.changes, options.tasks, options.n_tasks)
-    experiments = [recipe.experiment(row.strip(), seed=seed, changes=changes) for seed in seeds for row in rows]
+    experiments = [recipe.experiment(row, seed=seed, changes=changes) for seed in seeds for row in rows]
     terms = Terms(options.budget, options.real_time, options.label_delay)
     experiments = on_terms(terms, experiments, recipe, changes, options.data)
     usable_device(options.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from typing import NamedTuple
 
@@ -34,6 +35,11 @@ def one_line(message: object) -> str:
 
 
 def _sentence(error: Exception) -> str:
+    if isinstance(error, MemoryError) and not str(error):
+        return "holdfast: out of memory: ask for less, as with --n-tasks, a smaller batch or fewer runs at once"
+    if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):  # the system's words
+        place = "" if error.filename is None else f" '{one_line(error.filename)}'"
+        return f"holdfast: cannot read or write{place}: {error.strerror}"
     return f"holdfast: {one_line(error)}"
 
 

@@ -23,6 +23,7 @@ from holdfast.cli.printing import console
 from holdfast.parts import Unknown
 from holdfast.report.fitting import fitting, longest, not_shown, smallest_width
 
+MOST_SEEDS = 10_000
 WIDER = "a wider window or --json shows all"
 
 
@@ -35,8 +36,17 @@ def folder_to_write(path: Path) -> Path:
     return path
 
 
-# A pipe has no width: a table is not cut there to fit 80 columns.
-out = console(soft_wrap=True, width=None if sys.stdout.isatty() else 240)
+def known_columns(text: str) -> str:
+    """Return `text` if it names columns of tables: a command that learns for hours shall not end with a wrong one."""
+    if text:
+        from holdfast.experiments.tables import parse_columns
+
+        parse_columns(text)
+    return text
+
+
+# A pipe has no width: a table is not cut there to fit 80 columns. A closed stream is None.
+out = console(soft_wrap=True, width=None if sys.stdout is not None and sys.stdout.isatty() else 240)
 err = console(stderr=True, soft_wrap=True)
 
 RecipeName = Annotated[
@@ -88,7 +98,9 @@ Logs = Annotated[
     list[str] | None,
     typer.Option("--log", metavar="LOGGER[:PLACE]", help="Log to tensorboard:DIR, mlflow:URI or wandb[:PROJECT]."),
 ]
-Columns = Annotated[str, typer.Option("--columns", help="Columns of the table, as A_T,A_AUC,seconds.")]
+Columns = Annotated[
+    str, typer.Option("--columns", help="Columns of the table, as A_T,A_AUC,seconds.", callback=known_columns)
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the results only.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List the runs and how long they take; learn nothing.")]
 Budget = Annotated[
@@ -159,14 +171,29 @@ def parse_seeds(text: str) -> list[int]:
     try:
         if "-" in text:
             first, last = map(int, text.split("-"))
-            seeds = list(range(first, last + 1))
+            seeds = list(range(first, min(last, first + MOST_SEEDS) + 1))
         else:
             seeds = [int(seed) for seed in text.split(",")]
     except ValueError:
         seeds = []
     if not seeds:
         raise Unknown(f"'{text}' are no seeds: write 1234, 1234,1235 or 1234-1238")
+    if len(seeds) > MOST_SEEDS:
+        raise Unknown(f"'{text}' are more than {MOST_SEEDS:,} seeds: name fewer")
     return seeds
+
+
+def parse_rows(text: str) -> list[str]:
+    """Return the rows or methods written with commas between.
+
+    Example:
+        >>> parse_rows("er, drr")
+        ['er', 'drr']
+    """
+    rows = [row.strip() for row in text.split(",")]
+    if not all(rows):
+        raise Unknown(f"an empty name in '{text}': write names with a comma between two, as er,drr")
+    return rows
 
 
 @contextlib.contextmanager

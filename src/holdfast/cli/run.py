@@ -13,6 +13,7 @@ from holdfast.cli.options import (
     Seeds,
     Threads,
     out,
+    parse_rows,
     parse_seeds,
     print_json,
     with_run_options,
@@ -71,7 +72,7 @@ def compare_command(
 
     torch.set_num_threads(threads)
     loaded = sized_recipe(recipe, options.size)
-    rows = methods.split(",") if methods else loaded.compare
+    rows = parse_rows(methods) if methods else loaded.compare
     experiments, store, how = asked_for(loaded, rows, parse_seeds(seeds), options)
     if options.dry_run:
         print_plan(experiments, store, fresh=fresh, as_json=options.as_json)

@@ -14,6 +14,7 @@ from holdfast.cli.options import (
     RunOptions,
     err,
     out,
+    parse_rows,
     parse_seeds,
     print_json,
     with_run_options,
@@ -46,7 +47,7 @@ def sweep_command(
     from holdfast.experiments.sweep import count_processors
 
     loaded = sized_recipe(recipe, options.size)
-    rows = methods.split(",") if methods else list(loaded.rows) or loaded.compare  # of a stream's own name no rows
+    rows = parse_rows(methods) if methods else list(loaded.rows) or loaded.compare  # of a stream's own name no rows
     experiments, store, how = asked_for(loaded, rows, parse_seeds(seeds) if seeds else loaded.seeds, options)
     if options.dry_run:
         n_workers = workers or (1 if ray else count_processors())

@@ -219,6 +219,8 @@ def load_recipe(name: str) -> Recipe:
 
 def _content(path: Path) -> dict[str, Any]:
     """Read a recipe; one that says `like` begins as the recipe beside it of that name, and changes what it says."""
+    if path.is_dir():
+        raise Unknown(f"{path} is a folder: name a TOML file, or a recipe of 'holdfast list recipes'")
     try:
         content = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from holdfast.core.calls import CallJournal
-from holdfast.core.checkpoint import checksum_of
 from holdfast.core.journal import CorruptJournal
 from holdfast.learner import Learner
 from holdfast.loading import load_learner
+from tests.support.bits import bits, observed
 from tests.support.interrupted import AtLine
 
 SMALL: dict[str, Any] = {"method": "er", "memory": 10, "n_classes": 3, "seed": 1}
@@ -31,15 +31,8 @@ def batch(seed: int) -> tuple[torch.Tensor, list[int]]:
     return torch.randn(4, 5, generator=rng) + 3 * torch.eye(3, 5)[y], y.tolist()
 
 
-def bits(learner: Learner) -> str:
-    return checksum_of(learner.state_dict())
-
-
 def after(*seeds: int) -> str:
-    learner = Learner(**SMALL)
-    for seed in seeds:
-        learner.observe(*batch(seed))
-    return bits(learner)
+    return bits(observed(Learner(**SMALL), map(batch, seeds)))
 
 
 def test_a_learner_that_was_never_saved_comes_back_from_its_journal(tmp_path: Path):

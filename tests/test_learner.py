@@ -15,7 +15,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast import Learner, load_learner, loading
 from holdfast.core.batch import Batch
@@ -24,6 +23,7 @@ from holdfast.core.classes import MAX_TASKS, SETTINGS, Setting
 from holdfast.core.model import PREDICT_SIZE
 from holdfast.methods._base import Diverged, Method
 from holdfast.parts import names
+from tests.support.largest import Largest
 from tests.support.same import assert_same
 from tests.support.trees import compact
 
@@ -668,19 +668,6 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path):
 
 
 # Files that someone made to do harm.
-
-
-class Largest(TorchDispatchMode):
-    """Notes the bytes of the largest tensor that is made inside."""
-
-    nbytes = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for made in result if isinstance(result, list | tuple) else [result]:
-            if isinstance(made, Tensor) and made.device.type != "meta":
-                self.nbytes = max(self.nbytes, made.nbytes)
-        return result
 
 
 def load_hostile(state: Any, tmp_path: Path, **options: Any) -> Learner:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast import Learner, load_learner
 from holdfast.core.checkpoint import CorruptCheckpoint, write_checkpoint
@@ -21,6 +20,7 @@ from holdfast.experiments.results import ResultStore
 from holdfast.experiments.run import CHECKPOINT, run
 from holdfast.parts import Unknown
 from holdfast.settings import Part
+from tests.support.largest import Largest
 from tests.support.same import assert_same
 from tests.support.toy import Toy
 
@@ -49,26 +49,14 @@ def put(state: State, place: str, value: Any) -> None:
     state[last] = value(state[last]) if isinstance(value, Callable) else value
 
 
-class Made(TorchDispatchMode):
-    """Note the bytes of the largest tensor that is made inside."""
-
-    largest = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and result.device.type != "meta":
-            self.largest = max(self.largest, result.nbytes)
-        return result
-
-
 def loaded(state: State, folder: Path, **options: Any) -> Learner:
     """The learner of a file with this state and a right checksum; no tensor made is larger than a few of the file's."""
     write_checkpoint(folder / "learner", state)
-    with Made() as made:
+    with Largest() as made:
         try:
             return load_learner(folder / "learner", **options)
         finally:
-            assert made.largest <= 4 * (folder / "learner").stat().st_size + 100_000
+            assert made.nbytes <= 4 * (folder / "learner").stat().st_size + 100_000
 
 
 # Sizes that nothing in the file bears out.

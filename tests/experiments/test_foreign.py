@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.checkpoint import read_checkpoint
+from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.foreign import foreign_code
 from holdfast.experiments.remake import remake
 from holdfast.experiments.results import Refused, ResultStore
@@ -138,12 +139,17 @@ def stopped(store: ResultStore, **how: object) -> None:
         run(toy_experiment(method="my_method:Mine"), store, stop=lambda: next(asked) == 7, **how)  # type: ignore[arg-type]
 
 
-def test_a_run_stopped_with_other_source_is_refused_in_a_sentence(tmp_path: Path, code: Code):
-    store = ResultStore(tmp_path / "runs")
+def edited_after_it_was_stopped(folder: Path, code: Code) -> tuple[ResultStore, Experiment]:
+    """A store with a run that was stopped, and the experiment that its method, edited since, makes of it."""
+    store = ResultStore(folder / "runs")
     code.write("my_method.py", method())
     stopped(store)
     code.write("my_method.py", method("batch = batch[:1]"))
-    edited = toy_experiment(method="my_method:Mine")
+    return store, toy_experiment(method="my_method:Mine")
+
+
+def test_a_run_stopped_with_other_source_is_refused_in_a_sentence(tmp_path: Path, code: Code):
+    store, edited = edited_after_it_was_stopped(tmp_path, code)
     said = r"made by other code \(my_method\.py differs\): --fresh begins anew, --continue-anyway goes on"
     for _ in range(2):
         with pytest.raises(Refused, match=said):
@@ -155,11 +161,7 @@ def test_a_run_stopped_with_other_source_is_refused_in_a_sentence(tmp_path: Path
 
 
 def test_continued_anyway_the_result_says_so(tmp_path: Path, code: Code):
-    store = ResultStore(tmp_path / "runs")
-    code.write("my_method.py", method())
-    stopped(store)
-    code.write("my_method.py", method("batch = batch[:1]"))
-    edited = toy_experiment(method="my_method:Mine")
+    store, edited = edited_after_it_was_stopped(tmp_path, code)
     result = run(edited, store, continue_anyway=True)
     (change,) = result.continued_across
     assert (change.step, change.changed) == (7, ["my_method.py"])

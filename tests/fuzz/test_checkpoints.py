@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from holdfast import Learner, load_learner
 from holdfast.core.checkpoint import CHECKPOINT, previous_checkpoint, read_checkpoint, write_checkpoint
@@ -28,6 +27,7 @@ from holdfast.experiments.run import Interrupted, run
 from holdfast.methods._base import Diverged
 from holdfast.settings import Part
 from holdfast.tables import TableLearner, load_table_learner
+from tests.support.largest import Largest
 from tests.support.learners import LEARNERS, N_INPUTS
 from tests.support.tries import tries
 
@@ -51,19 +51,6 @@ def taught(learner: Learner, n_batches: int, start: int = 0) -> Learner:
 def saved(name: str, setting: Setting, n_batches: int) -> dict[str, Any]:
     options = {"backbone": {"name": "mlp", "hidden": [5]}, "memory": 12} | LEARNERS[name]
     return taught(Learner(**options, setting=setting), n_batches).state_dict()
-
-
-class Largest(TorchDispatchMode):
-    """Note the bytes of the largest tensor that is made inside."""
-
-    nbytes = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for made in result if isinstance(result, list | tuple) else [result]:
-            if isinstance(made, Tensor) and made.device.type != "meta":
-                self.nbytes = max(self.nbytes, made.nbytes)
-        return result
 
 
 # Changes.

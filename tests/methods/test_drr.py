@@ -13,8 +13,9 @@ from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.classes import Setting
 from holdfast.methods.drr import DRR
 from tests.support.bare import bare
+from tests.support.replaying import assert_learn_alike
 from tests.support.slow_cml import slow_cml
-from tests.support.toy import Toy, toy_batches
+from tests.support.toy import Toy, shown, toy_batches
 
 
 def learned(n_batches: int = 16, setting: Setting = "task", **options: Any) -> Learner:
@@ -23,9 +24,7 @@ def learned(n_batches: int = 16, setting: Setting = "task", **options: Any) -> L
     learner = bare(
         "drr", setting=setting, memory=30, lr=0.05, backbone={"name": "mlp", "hidden": [16]}, **settings | options
     )
-    for x, y, task in toy_batches(setting)[:n_batches]:
-        learner.observe(x, y, task)
-    return learner
+    return shown(learner, n_batches)
 
 
 def method_of(learner: Learner) -> DRR:
@@ -270,9 +269,4 @@ def test_before_anything_is_stored_a_class_that_competes_is_predicted(classifier
 
 def test_one_pass_over_new_and_replayed_samples_leads_to_the_same_weights_but_for_rounding():
     twice, once = (bare("drr", passes=passes, memory=20, lr=0.05, seed=1) for passes in (2, 1))
-    rng = torch.Generator().manual_seed(0)
-    for _ in range(12):
-        x, y = torch.randn(5, 6, generator=rng), torch.randint(3, (5,), generator=rng)
-        assert once.observe(x, y) == pytest.approx(twice.observe(x, y), rel=1e-3)
-    for a, b in zip(once.method.model.parameters(), twice.method.model.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+    assert_learn_alike(once, twice, rtol=1e-3, atol=1e-4)

@@ -17,7 +17,7 @@ from holdfast.methods.drr_plus import DRRPlus
 from tests.support.bare import bare
 from tests.support.same import assert_same
 from tests.support.slow_cml import slow_cml
-from tests.support.toy import toy_batches
+from tests.support.toy import shown, toy_batches
 
 
 def learned(n_batches: int = 16, setting: Setting = "task", method: str = "drr_plus", **options: Any) -> Learner:
@@ -26,9 +26,7 @@ def learned(n_batches: int = 16, setting: Setting = "task", method: str = "drr_p
     learner = bare(
         method, setting=setting, memory=30, lr=0.05, backbone={"name": "mlp", "hidden": [16]}, **settings | options
     )
-    for x, y, task in toy_batches(setting)[:n_batches]:
-        learner.observe(x, y, task)
-    return learner
+    return shown(learner, n_batches)
 
 
 def method_of(learner: Learner) -> DRRPlus:

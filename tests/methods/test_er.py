@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast import Learner
-from holdfast.core.batch import Batch, join
+from holdfast.core.batch import join
 from holdfast.core.model import Model
 from holdfast.core.optimizers import make_optimizer
 from holdfast.memory.retrieval.uniform import Uniform
@@ -17,6 +17,7 @@ from holdfast.memory.selection.reservoir import Reservoir
 from holdfast.memory.storage import Memory
 from holdfast.methods.er import ER
 from holdfast.methods.finetune import Finetune
+from tests.support.replaying import assert_learn_alike, assert_recalls_anew
 from tests.support.same import assert_same
 from tests.support.small import small_batch, small_model
 
@@ -101,22 +102,11 @@ def test_a_new_batch_is_remembered_after_it_was_learned():
 
 def test_each_step_recalls_anew_and_the_batch_is_remembered_once(monkeypatch: pytest.MonkeyPatch):
     method = er(steps_per_batch=3, replay_size=2)
-    method.remember(small_batch(10))
-    recalled: list[Batch] = []
-    draw = method.memory.draw
-    monkeypatch.setattr(method.memory, "draw", lambda size: recalled.append(draw(size)) or recalled[-1])
-    method.observe(small_batch(4, seed=1))
-    assert [len(batch) for batch in recalled] == [2, 2, 2]
-    assert not torch.equal(recalled[0].x, recalled[1].x)
+    assert_recalls_anew(method, monkeypatch)
     assert method.selection.offered == 14
     assert len(method.memory) == 14
 
 
 def test_one_pass_over_new_and_replayed_samples_leads_to_the_same_weights_but_for_rounding():
     twice, once = (Learner("er", passes=passes, memory=20, lr=0.05, seed=1) for passes in (2, 1))
-    rng = torch.Generator().manual_seed(0)
-    for _ in range(12):
-        x, y = torch.randn(5, 6, generator=rng), torch.randint(3, (5,), generator=rng)
-        assert once.observe(x, y) == pytest.approx(twice.observe(x, y), rel=1e-4)
-    for a, b in zip(once.method.model.parameters(), twice.method.model.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert_learn_alike(once, twice, rtol=1e-4, atol=1e-5)

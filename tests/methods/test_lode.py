@@ -11,26 +11,15 @@ from holdfast.core.batch import Batch
 from holdfast.methods.er import ER
 from holdfast.methods.er_ace import ERACE
 from holdfast.methods.lode import LODE
-from tests.support.bare import bare
+from tests.support.bare import bare, replaying
 from tests.support.by_hand import built
 from tests.support.same import assert_same
 from tests.support.small import small_batch, small_model
-from tests.support.toy import toy_batches
+from tests.support.toy import shown, toy_batches
 
 
 def learned(method: str, setting: Any, n_batches: int = 30, **options: Any) -> Learner:
-    learner = bare(
-        method,
-        setting=setting,
-        memory=30,
-        lr=0.05,
-        retrieval="uniform",
-        backbone={"name": "mlp", "hidden": [8]},
-        **options,
-    )
-    for x, y, task in toy_batches(setting)[:n_batches]:
-        learner.observe(x, y, task)
-    return learner
+    return shown(replaying(method, setting=setting, lr=0.05, **options), n_batches)
 
 
 @pytest.mark.parametrize("setting", ["task", "domain"])

@@ -15,7 +15,7 @@ from holdfast.core.batch import NO_TASK, Batch
 from holdfast.core.classes import SETTINGS, Setting
 from holdfast.methods.mdmt_r import MDMTR
 from tests.support.bare import bare
-from tests.support.toy import toy_batches
+from tests.support.toy import shown, toy_batches
 
 
 def learned(n_batches: int, setting: Setting = "task", **options: Any) -> Learner:
@@ -26,9 +26,7 @@ def learned(n_batches: int, setting: Setting = "task", **options: Any) -> Learne
         backbone={"name": "mlp", "hidden": [16]},
         **{"memory": 30, "lr": 0.05, "retrieval": "old_tasks"} | options,
     )
-    for x, y, task in toy_batches(setting)[:n_batches]:
-        learner.observe(x, y, task)
-    return learner
+    return shown(learner, n_batches)
 
 
 def method_of(learner: Learner) -> MDMTR:

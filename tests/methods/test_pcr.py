@@ -11,25 +11,14 @@ from torch import Tensor
 from holdfast import Learner
 from holdfast.core.augment import contrastive_views
 from holdfast.core.batch import Batch
-from tests.support.bare import bare
-from tests.support.toy import toy_batches
+from tests.support.bare import replaying
+from tests.support.toy import shown, toy_batches
 
 TAU = 0.09
 
 
 def learned(method: str, setting: Any = "class", n_batches: int = 16, **options: Any) -> Learner:
-    learner = bare(
-        method,
-        setting=setting,
-        memory=30,
-        lr=0.01,
-        retrieval="uniform",
-        backbone={"name": "mlp", "hidden": [8]},
-        **options,
-    )
-    for x, y, task in toy_batches(setting)[:n_batches]:
-        learner.observe(x, y, task)
-    return learner
+    return shown(replaying(method, setting=setting, lr=0.01, **options), n_batches)
 
 
 def pcr_by_hand(learner: Learner, old: Batch, new: Batch, rng: torch.Generator) -> tuple[float, Tensor, Tensor]:
@@ -122,7 +111,7 @@ def test_hpcr_stores_what_it_gave_before_it_learned_a_sample() -> None:
     learner = learned("hpcr", "class", 0)
     x, y, task = toy_batches("class")[0]
     learner.observe(x, y, task)
-    fresh = bare("hpcr", setting="class", memory=30, retrieval="uniform", backbone={"name": "mlp", "hidden": [8]})
+    fresh = replaying("hpcr", setting="class")
     fresh._begin(Batch(x, y, y))
     fresh.method.grow(2)
     stored = learner.memory

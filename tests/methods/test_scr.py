@@ -26,9 +26,10 @@ from holdfast.memory.storage import Memory
 from holdfast.methods import scr as scr_file
 from holdfast.methods._base import Diverged
 from holdfast.methods.scr import SCR
+from tests.support.replaying import assert_recalls_anew
 from tests.support.same import assert_same
 from tests.support.small import small_batch, small_model
-from tests.support.toy import Toy, toy_batches
+from tests.support.toy import Toy, shown, toy_batches
 
 
 def scr(model: Model | None = None, **options: Any) -> SCR:
@@ -41,9 +42,7 @@ def learned(n_batches: int = 30, setting: Setting = "class", **options: Any) -> 
     """A learner that has seen some batches of the toy stream, which has twelve a task."""
     backbone = {"name": "mlp", "hidden": [16]}
     learner = Learner("scr", setting=setting, **{"memory": 30, "lr": 0.05, "backbone": backbone} | options)
-    for x, y, task in toy_batches(setting)[:n_batches]:
-        learner.observe(x, y, task)
-    return learner
+    return shown(learner, n_batches)
 
 
 def method_of(learner: Learner) -> SCR:
@@ -115,13 +114,7 @@ def test_the_head_is_not_learned() -> None:
 
 def test_each_step_recalls_and_views_anew_and_the_batch_is_remembered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     method, rng = scr(steps_per_batch=3, replay_size=2), scr().rng
-    method.remember(small_batch(10))
-    recalled: list[Batch] = []
-    draw = method.memory.draw
-    monkeypatch.setattr(method.memory, "draw", lambda size: recalled.append(draw(size)) or recalled[-1])
-    method.observe(small_batch(4, seed=1))
-    assert [len(batch) for batch in recalled] == [2, 2, 2]
-    assert not torch.equal(recalled[0].x, recalled[1].x)
+    assert_recalls_anew(method, monkeypatch)
     for _ in range(3):
         contrastive_views(torch.zeros(6, 3), rng)
     assert torch.equal(method.rng.get_state(), rng.get_state())

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from holdfast.core import journal as journal_module
-from holdfast.core.checkpoint import checksum_of, previous_checkpoint
+from holdfast.core.checkpoint import previous_checkpoint
 from holdfast.learner import Learner
 from holdfast.serve import hosted as hosted_module
 from holdfast.serve.hosted import MODEL, Busy, Hosted, KeyTaken, NotDurable, create_hosted, open_hosted
+from tests.support.bits import bits, observed
 from tests.support.serving import SMALL, busy, toy_batch
 
 
@@ -28,16 +29,9 @@ def observe(hosted: Hosted, seed: int, key: str | None = None) -> dict[str, Any]
     return answer
 
 
-def bits(learner: Learner) -> str:
-    return checksum_of(learner.state_dict())
-
-
 def after(*seeds: int) -> str:
     """The bits of a learner that observed these batches."""
-    learner = Learner(**SMALL)
-    for seed in seeds:
-        learner.observe(*batch(seed))
-    return bits(learner)
+    return bits(observed(Learner(**SMALL), map(batch, seeds)))
 
 
 @contextmanager

@@ -12,3 +12,8 @@ def bare(method: Any = "er", **options: Any) -> Learner:
     learner = Learner(method, standardise=False, **options)
     learner.practice = None
     return learner
+
+
+def replaying(method: str, **options: Any) -> Learner:
+    """Return a bare learner of a small network that replays from all of a small memory."""
+    return bare(method, memory=30, retrieval="uniform", backbone={"name": "mlp", "hidden": [8]}, **options)

@@ -6,8 +6,9 @@ from typing import Any
 
 from holdfast.checks.toy import N_FEATURES, Toy, toy_batches
 from holdfast.core.classes import Setting
+from holdfast.learner import Learner
 
-__all__ = ["N_FEATURES", "Toy", "settings_of", "toy_batches"]
+__all__ = ["N_FEATURES", "Toy", "settings_of", "shown", "toy_batches"]
 
 # They add up features, or store them, and train no backbone: here an input is its own features.
 UNTRAINED = {"ncm", "slda", "analytic", "randumb", "knn", "hedge"}
@@ -25,3 +26,10 @@ def settings_of(method: str, selection: str, setting: Setting) -> dict[str, Any]
         "memory": 30,
         "lr": 0.1 if method == "er_ace" else 0.05,  # which learns new classes more slowly
     }
+
+
+def shown(learner: Learner, n_batches: int) -> Learner:
+    """The learner, once it has observed so many batches of the toy stream, which has twelve a task."""
+    for x, y, task in toy_batches(learner.settings.setting)[:n_batches]:
+        learner.observe(x, y, task)
+    return learner

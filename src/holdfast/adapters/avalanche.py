@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from holdfast.core.batch import FEATURE, Batch
+from holdfast.core.model import predicting
 from holdfast.losses.contrastive_margin import paired_margin_loss
 from holdfast.losses.distillation import distillation_loss
 from holdfast.memory.selection.centroid import Centroid
@@ -185,7 +184,7 @@ class DriftReducingPlugin(SupervisedPlugin):  # type: ignore[misc]
 
     def _embed(self, model: nn.Module, x: Tensor, task_label: Tensor) -> Tensor:
         """Return (n, d) features of inputs without gradient, as when predicting."""
-        with _predicting(model):
+        with predicting(model):
             avalanche_forward(model, x, task_label)
         return self._features
 
@@ -200,7 +199,7 @@ def _looked_at(data: AvalancheDataset, strategy: Any, layer_name: str) -> tuple[
     layer = strategy.model.get_submodule(layer_name)
     hook = layer.register_forward_hook(lambda *passed: seen.append(passed[2].flatten(1).float().cpu()))
     try:
-        with _predicting(strategy.model):
+        with predicting(strategy.model):
             for x, y, *rest in DataLoader(data.eval(), batch_size=strategy.eval_mb_size, collate_fn=data.collate_fn):
                 task = rest[-1] if rest else torch.zeros_like(y)
                 avalanche_forward(strategy.model, x.to(strategy.device), task.to(strategy.device))
@@ -209,19 +208,6 @@ def _looked_at(data: AvalancheDataset, strategy: Any, layer_name: str) -> tuple[
         hook.remove()
     y, task = (torch.cat(column).long() for column in zip(*rows, strict=True))
     return torch.cat(seen), y, task
-
-
-@contextmanager
-def _predicting(model: nn.Module) -> Iterator[None]:
-    """Context manager: inside, the model neither keeps gradients nor changes its batch statistics."""
-    was_training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module in was_training:
-            module.training = True
 
 
 def _nearest(y: Tensor, distances: Tensor, size: int) -> Tensor:

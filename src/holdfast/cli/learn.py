@@ -140,18 +140,10 @@ def _predict(learner: TableLearner, source: str, file: TextIO, *, probability: b
     """Write a line for each row of `source`."""
     writer = csv.writer(file)
     writer.writerow([for_spreadsheets(name) for name in ["row", learner.label, *["probability"][: int(probability)]]])
-    named = 0
+    bad = _BadRows(learner, skip=skip)
     with contextlib.closing(_read(source, learner.label, size)) as read:
         for rows in _batches(read, 1 if source == "-" else 128):
-            good = []
-            for row in rows:
-                try:
-                    _check(learner, row, with_label=False)
-                    good.append(row)
-                except BadRow as error:
-                    if not skip:
-                        raise
-                    named = _name_bad(error, named)
+            good = bad.sorted_out(rows, with_label=False)
             for row, answer in zip(good, _answers(learner, good, probability=probability), strict=True):
                 writer.writerow([for_spreadsheets(cell) for cell in (row.where, *answer)])
             file.flush()
@@ -216,19 +208,11 @@ class _Stop:
 
 def _learn_all(learner: TableLearner, rows: Iterator[Row], stop: _Stop, saving: _Saving, *, skip: bool) -> None:
     """Learn rows until they end or a signal comes, with a line that says how it goes."""
-    named, started, n_first = 0, time.monotonic(), learner.n_rows
+    bad, started, n_first = _BadRows(learner, skip=skip), time.monotonic(), learner.n_rows
     said = started
     with Live(Text(""), console=err, refresh_per_second=4, transient=True, redirect_stdout=False) as live:
         while some := stop.read(rows, learner.batch):
-            good = []
-            for row in some:
-                try:
-                    _check(learner, row, with_label=True)
-                    good.append(row)
-                except BadRow as error:
-                    if not skip:
-                        raise
-                    named = _name_bad(error, named)
+            good = bad.sorted_out(some, with_label=True)
             learner.skip(len(some) - len(good))
             if good:
                 learner.observe([row.values for row in good], [row.where for row in good])
@@ -241,18 +225,33 @@ def _learn_all(learner: TableLearner, rows: Iterator[Row], stop: _Stop, saving: 
                 said = now
 
 
-def _check(learner: TableLearner, row: Row, *, with_label: bool) -> None:
-    if row.wrong is not None:
-        raise BadRow(f"{row.where}: {row.wrong}")
-    learner.check(row.values, row.where, with_label=with_label)
+class _BadRows:
+    """Rows that cannot be used: the first one stops the command, or they are skipped, and WARNED of them named."""
 
+    def __init__(self, learner: TableLearner, *, skip: bool) -> None:
+        self.learner, self.skip, self.n_skipped = learner, skip, 0
 
-def _name_bad(error: BadRow, named: int) -> int:
-    if named < WARNED:
-        err.print(f"skipped {error}")
-    elif named == WARNED:
-        err.print("more bad rows are skipped and counted, but not named")
-    return named + 1
+    def sorted_out(self, rows: list[Row], *, with_label: bool) -> list[Row]:
+        """Return the rows that can be used."""
+        good = []
+        for row in rows:
+            try:
+                if row.wrong is not None:
+                    raise BadRow(f"{row.where}: {row.wrong}")
+                self.learner.check(row.values, row.where, with_label=with_label)
+                good.append(row)
+            except BadRow as error:
+                if not self.skip:
+                    raise
+                self._name(error)
+        return good
+
+    def _name(self, error: BadRow) -> None:
+        if self.n_skipped < WARNED:
+            err.print(f"skipped {error}")
+        elif self.n_skipped == WARNED:
+            err.print("more bad rows are skipped and counted, but not named")
+        self.n_skipped += 1
 
 
 def _batches(rows: Iterator[Row], size: int) -> Iterator[list[Row]]:

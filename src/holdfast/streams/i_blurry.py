@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -29,6 +30,8 @@ class IBlurry(BlurredStream):
         disjoint_classes, blurry_samples: N and M, in per cent.
     """
 
+    drawn_as: ClassVar[str] = "i-blurry"
+
     def __init__(
         self,
         of: Stream,
@@ -38,11 +41,17 @@ class IBlurry(BlurredStream):
         disjoint_classes: Percentage = 50.0,
         blurry_samples: Percentage = 10.0,
     ) -> None:
-        generator = seeded_generator("i-blurry", seed)
+        generator = seeded_generator(self.drawn_as, seed)
 
         def draw(samples: Samples) -> list[Tensor]:
             disjoint, blurry = divided(list(rows_by_class(samples)), disjoint_classes, generator)
-            groups = even_groups(disjoint, n_slices), even_groups(blurry, n_slices)
+            groups = [self.groups(classes, n_slices, generator) for classes in (disjoint, blurry)]
             return blurred(samples, *groups, blurry_samples=blurry_samples, generator=generator)
 
         super().__init__(of, draw)
+
+    @staticmethod
+    def groups(classes: list[int], n_slices: int, generator: torch.Generator) -> list[list[int]]:
+        """Return the classes of each task."""
+        del generator
+        return even_groups(classes, n_slices)

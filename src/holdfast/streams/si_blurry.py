@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import ClassVar
 
-from pydantic import Field
-from torch import Tensor
+import torch
 
-from holdfast.streams._base import Samples, Stream, seeded_generator
-from holdfast.streams._blur import blurred, divided, random_groups
-from holdfast.streams._pool import rows_by_class
-from holdfast.streams._wrapped import BlurredStream
-from holdfast.streams.i_blurry import Percentage
+from holdfast.streams._blur import random_groups
+from holdfast.streams.i_blurry import IBlurry
 
 
-class SiBlurry(BlurredStream):
+class SiBlurry(IBlurry):
     """Another stream's data in stochastic blurred tasks, Si-Blurry.
 
     As i-Blurry, but the number of classes of a task is random: each class draws its task uniformly.
@@ -27,20 +23,9 @@ class SiBlurry(BlurredStream):
         disjoint_classes, blurry_samples: N and M, in per cent.
     """
 
-    def __init__(
-        self,
-        of: Stream,
-        *,
-        seed: int = 1234,
-        n_slices: Annotated[int, Field(ge=1)] = 5,
-        disjoint_classes: Percentage = 50.0,
-        blurry_samples: Percentage = 10.0,
-    ) -> None:
-        generator = seeded_generator("si-blurry", seed)
+    drawn_as: ClassVar[str] = "si-blurry"
 
-        def draw(samples: Samples) -> list[Tensor]:
-            disjoint, blurry = divided(list(rows_by_class(samples)), disjoint_classes, generator)
-            groups = random_groups(disjoint, n_slices, generator), random_groups(blurry, n_slices, generator)
-            return blurred(samples, *groups, blurry_samples=blurry_samples, generator=generator)
-
-        super().__init__(of, draw)
+    @staticmethod
+    def groups(classes: list[int], n_slices: int, generator: torch.Generator) -> list[list[int]]:
+        """Return the classes of each task, each class in one that is drawn."""
+        return random_groups(classes, n_slices, generator)

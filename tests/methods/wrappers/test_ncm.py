@@ -5,14 +5,12 @@ import torch
 
 from holdfast import Learner
 from tests.support.same import assert_same
-from tests.support.toy import toy_batches
+from tests.support.toy import shown, toy_batches
 
 
 def learned(method: str, **options: object) -> Learner:
     learner = Learner(method, setting="class", memory=30, lr=0.05, backbone={"name": "mlp", "hidden": [8]}, **options)
-    for x, y, task in toy_batches("class")[:26]:
-        learner.observe(x, y, task)
-    return learner
+    return shown(learner, 26)
 
 
 def test_scores_are_cosines_with_the_mean_of_each_classs_stored_samples() -> None:

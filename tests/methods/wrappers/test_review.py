@@ -10,14 +10,12 @@ from holdfast.core.model import predicting
 from holdfast.methods.wrappers.review import SEED
 from holdfast.parts import Unknown
 from tests.support.same import assert_same
-from tests.support.toy import toy_batches
+from tests.support.toy import shown, toy_batches
 
 
 def learned(method: str, **options: object) -> Learner:
     learner = Learner(method, setting="class", memory=30, lr=0.05, backbone={"name": "mlp", "hidden": [8]}, **options)
-    for x, y, task in toy_batches("class")[:20]:
-        learner.observe(x, y, task)
-    return learner
+    return shown(learner, 20)
 
 
 def test_it_predicts_with_weights_that_learned_memory_once_more() -> None:

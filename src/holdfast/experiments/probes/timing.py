@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,23 +20,21 @@ class Timing(Probe):
     seconds: float = field(default=0.0, init=False)
     seconds_testing: float = field(default=0.0, init=False)
 
-    @contextmanager
-    def learning(self) -> Iterator[None]:
+    def learning(self) -> AbstractContextManager[None]:
         """Context manager: time inside counts as learning."""
-        begun = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds += time.perf_counter() - begun
+        return self._added_to("seconds")
+
+    def testing(self) -> AbstractContextManager[None]:
+        """Context manager: time inside counts as testing."""
+        return self._added_to("seconds_testing")
 
     @contextmanager
-    def testing(self) -> Iterator[None]:
-        """Context manager: time inside counts as testing."""
+    def _added_to(self, name: str) -> Iterator[None]:
         begun = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds_testing += time.perf_counter() - begun
+            setattr(self, name, getattr(self, name) + time.perf_counter() - begun)
 
     def result(self) -> dict[str, Any]:
         return {"seconds": round(self.seconds, 3), "seconds_testing": round(self.seconds_testing, 3)}

@@ -116,7 +116,6 @@ def test_a_killed_learner_and_a_killed_front_lose_nothing_and_learn_nothing_twic
         assert client.put("/models/gone", json=SMALL).status_code == 201
         assert client.delete("/models/gone").status_code == 204
         assert client.get("/models/gone").status_code == 404
-        assert client.put("/models/gone", json=SMALL).status_code == 201
     learner = Learner(**SMALL)
     for seed in range(n_batches):
         learner.observe(*toy_batch(seed))

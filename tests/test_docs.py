@@ -183,3 +183,10 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
     assert "holdfast.Learner.observe" in pages["api.html"]
     loaded_from = r"""<(?:script|link rel="stylesheet"|img)[^>]*(?:src|href)="https?:"""
     assert [name for name, page in pages.items() if re.search(loaded_from, page)] == []
+
+
+def test_the_site_has_the_colours_of_the_system_until_a_reader_switches():
+    text = (ROOT / "mkdocs.yml").read_text()
+    media = re.findall(r'- media: "(.*)"\n', text)
+    assert media == ["(prefers-color-scheme)", "(prefers-color-scheme: light)", "(prefers-color-scheme: dark)"]
+    assert text.count("toggle: ") == 3, "without a toggle, the colours of the first visit stay"

@@ -11,7 +11,8 @@ Until now a result stated only what its experiment changed, and its folder was n
 5. keeps a run once that was stored twice because one stated a default, or moves the second to `earlier` if their
    numbers differ;
 6. with `--pack`, rounds the features in compressed records to 1/256 of a spread, but for those after the first task;
-7. with `--pack`, puts the runs of each benchmark that left no record into one `results.jsonl`, a result a line.
+7. with `--pack`, puts the runs of each benchmark that left no record into one `results.jsonl`, a result a line; the
+   fingerprint of code that several runs share stands in the first of their lines.
 
 Numbers of results are copied. A folder that is migrated already is left as it is.
 """
@@ -32,7 +33,7 @@ from holdfast.core.checkpoint import read_checkpoint, write_checkpoint
 from holdfast.core.state import State
 from holdfast.experiments.experiment import Experiment
 from holdfast.experiments.probes.record import RECORD, RECORD_PACKED, XZ_FILTERS, read_record
-from holdfast.experiments.results import PACKED, RESULT, Result, as_text, line_of, read_packed, write_text
+from holdfast.experiments.results import PACKED, RESULT, Result, as_text, packed_text, read_packed, write_text
 from holdfast.settings import resolved_settings
 
 EARLIER = "earlier"  # where a run goes whose experiment was run again, with other numbers
@@ -117,18 +118,17 @@ def pack(folder: Path) -> None:
     """Write the runs below a folder into one file, but for those with a record."""
     target = folder / PACKED
     results = {} if not target.exists() else {r.experiment.path: r for r in read_packed(target).values()}
-    lines = {path: line_of(result) for path, result in results.items()}
     packed = []
     for path in sorted(folder.rglob(RESULT)):
         if (path.with_name(RECORD_PACKED)).exists() or (path.with_name(RECORD)).exists():
             continue
         result = Result.model_validate_json(path.read_text(encoding="utf-8"))
-        if result.experiment.path in lines:
+        if result.experiment.path in results:
             raise ValueError(f"{path}: another run below {folder} has the same experiment")
-        lines[result.experiment.path] = line_of(result)
+        results[result.experiment.path] = result
         packed.append(path.parent)
     if packed:
-        write_text(target, "".join(line + "\n" for _, line in sorted(lines.items())))
+        write_text(target, packed_text(result for _, result in sorted(results.items())))
     for run in packed:
         shutil.rmtree(run)
     for empty in sorted((each for each in folder.rglob("*") if each.is_dir()), reverse=True):

@@ -3,6 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from holdfast.core.fingerprint import digest_of
 from holdfast.experiments import results
 from holdfast.experiments.experiment import Experiment, short_hash
 from holdfast.experiments.results import (
@@ -15,6 +16,7 @@ from holdfast.experiments.results import (
     Result,
     ResultStore,
     line_of,
+    packed_text,
     read_result,
     split_place,
     write_text,
@@ -194,6 +196,20 @@ def test_a_line_keeps_every_number_and_leaves_out_what_says_nothing(tmp_path):
     assert ResultStore(tmp_path).results() == [one, other]
     assert "[[0.1],[0.2,0.3333333333333333],[0.3,0.6666666666666666,0.7]]" in text
     assert '"footprint"' not in text
+
+
+def test_runs_in_one_file_state_the_code_that_they_share_once(tmp_path):
+    first, other = {"core.batch": "0" * 8, "methods.er": "1" * 8}, {"core.batch": "2" * 8}
+    codes = [first, first, None, other]
+    runs = [result_of(seed=i).model_copy(update={"code": code}) for i, code in enumerate(codes)]
+    path = packed(tmp_path)
+    path.write_text(packed_text(runs))
+    assert ResultStore(tmp_path).results() == runs
+    assert path.read_text().count("core.batch") == 2
+
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))  # without the line that states it
+    with pytest.warns(UserWarning, match=f"line 1, .* no line above it states the code {digest_of(first)}"):
+        assert ResultStore(tmp_path).results() == runs[2:]
 
 
 def test_odd_lines_are_named_and_passed_over(tmp_path):

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from holdfast.core.atomic import replacing
-from holdfast.core.fingerprint import Fingerprint
+from holdfast.core.fingerprint import Fingerprint, digest_of
 from holdfast.experiments import metrics
 from holdfast.experiments.code import Continued
 from holdfast.experiments.experiment import Experiment, parting, short_hash
@@ -34,6 +34,7 @@ PACKED = "results.jsonl"  # a result a line
 REMOVE = "remove it, or use another --out or --fresh"
 MATRICES = ("accuracies", "moved", "apart")  # which have most of the numbers, each of which is a float
 _RUN = re.compile(r'\{"run": ?"(?P<run>[^"\\]*)", ?')  # how a line of PACKED begins
+_CODE = re.compile(r',"code":"(?P<digest>[0-9a-f]{12})"')  # in a line whose code a line above it states
 _NAMED = re.compile("(?P<seed>[0-9]{1,19})-(?P<digest>[0-9a-f]{10})")  # how the folder of a run is named
 
 
@@ -301,6 +302,7 @@ def _read_packed(path: Path, *_: int) -> tuple[dict[Path, Result], list[str]]:
     """Return the results of a file in the state that the numbers tell, and what is odd in it."""
     found: dict[Path, Result] = {}
     odd = []
+    codes: dict[str, Fingerprint] = {}
     for i, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
             continue
@@ -308,7 +310,8 @@ def _read_packed(path: Path, *_: int) -> tuple[dict[Path, Result], list[str]]:
             said = _RUN.match(line)
             if said is None:
                 raise ValueError('it does not begin with {"run":"benchmark/row/seed-digest",')
-            result = _result_of("{" + line[said.end() :])
+            result = _result_of(_with_code("{" + line[said.end() :], codes))
+            codes |= {} if result.code is None else {digest_of(result.code): result.code}
             result = result.model_copy(update={"accuracies": _filled_up(result.accuracies)})
             metrics.checked_matrix(result.accuracies)
             if said["run"] != result.experiment.path:
@@ -320,6 +323,16 @@ def _read_packed(path: Path, *_: int) -> tuple[dict[Path, Result], list[str]]:
         except ValueError as error:
             odd.append(f"{path}, line {i}, is no result of a run and is passed over: {_first_line(error)}")
     return found, odd
+
+
+def _with_code(text: str, codes: Mapping[str, Fingerprint]) -> str:
+    """Return the text of a result with its code whole; ValueError if that is not among the `codes` by digest."""
+    found = _CODE.search(text)
+    if found is None:
+        return text
+    if found["digest"] not in codes:
+        raise ValueError(f"no line above it states the code {found['digest']}")
+    return f'{text[: found.start()]},"code":{json.dumps(codes[found["digest"]])}{text[found.end() :]}'
 
 
 def _result_of(text: str) -> Result:
@@ -351,12 +364,28 @@ def _check_place(path: Path, result: Result, text: str) -> None:
         raise ValueError(f"{path} is the result of another run than {EXPERIMENT} beside it ({unlike}): {REMOVE}")
 
 
-def line_of(result: Result) -> str:
-    """Return the line of a file PACKED that holds a result; what a run has not left is not there."""
+def packed_text(results: Iterable[Result]) -> str:
+    """Return the content of a file PACKED; code that several runs share is stated in the first of their lines."""
+    lines: list[str] = []
+    stated: set[str] = set()
+    for result in results:
+        lines.append(line_of(result, stated) + "\n")
+        stated |= set() if result.code is None else {digest_of(result.code)}
+    return "".join(lines)
+
+
+def line_of(result: Result, stated: Collection[str] = ()) -> str:
+    """Return the line of a file PACKED that holds a result; what a run has not left is not there.
+
+    Args:
+        stated: digests of codes that lines above it state.
+    """
     content = result.model_dump(mode="json")
     unsaid = {name: field.get_default(call_default_factory=True) for name, field in Result.model_fields.items()}
     said = {name: value for name, value in content.items() if value != unsaid[name]}
     said["accuracies"] = _without_trailing(result.accuracies)
+    if result.code is not None and (digest := digest_of(result.code)) in stated:
+        said["code"] = digest
     return json.dumps({"run": result.experiment.path, **said}, separators=(",", ":"))
 
 

@@ -51,6 +51,7 @@ def test_the_readme_says_what_became_of_the_papers_numbers():
 
 
 BENCHMARKS = [
+    "equal_split_awa_features",
     "equal_split_cifar100",
     "f1_cifar100_1k",
     "frozen_cub",

@@ -98,7 +98,7 @@ def test_a_class_of_another_kind_is_refused(kind: Kind):
         find(kind, "pathlib:PurePath")
 
 
-# What a caller leaves open.
+# Settings that a caller leaves open.
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_learner_says_which_of_its_settings_is_wrong(given: dict[str, Any], me
         holdfast.Learner("er", **given)
 
 
-# What is built.
+# The objects that are built.
 
 
 def test_a_method_without_a_memory_gets_none():

@@ -13,11 +13,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 GENERATED = {ROOT / "docs" / "results.md"}
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - GENERATED)
 LONGEST_IN_PAGES = 20
 LONGEST_IN_DOCSTRINGS = 25
 NEVER_FIRST = {"What", "Whether", "How", "Where", "Of", "Which", "When", "Why", "Who", "Whose"}
+GO_ON = {"When"}  # a clause before the sentence: "When the stream ends, …"
 # Each is named by the term that takes its place.
 NOT_OUR_WORDS = {
     r"throw-?away code": "temporary code",
@@ -83,6 +85,16 @@ def test_docstrings_begin_with_an_imperative_or_a_noun():
         for path in SOURCES
         for name, text in docstrings(path)
         if re.split(r"\W", text.strip())[0] in NEVER_FIRST
+    ]
+    assert first == []
+
+
+def test_comments_begin_as_sentences_do():
+    first = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in [*SOURCES, *TESTS]
+        for line in path.read_text().splitlines()
+        if (word := re.match(r"\s*# (\w+)", line)) and word[1] in NEVER_FIRST - GO_ON
     ]
     assert first == []
 

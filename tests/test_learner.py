@@ -70,7 +70,7 @@ def unchanged(learner: Learner) -> Iterator[None]:
     assert_same(snapshot(learner), before)
 
 
-# What it takes.
+# Inputs that it takes.
 
 
 def batches_as(convert_x: Callable[[Tensor], Any], convert_y: Callable[[Tensor], Any]) -> Learner:
@@ -163,7 +163,7 @@ def test_two_learners_with_one_seed_are_equal_and_leave_the_global_generator_alo
     assert torch.equal(torch.get_rng_state(), before)
 
 
-# What it refuses.
+# Inputs that it refuses.
 
 X, Y = inputs().tolist(), [0, 1, 0, 1]
 

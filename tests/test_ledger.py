@@ -123,5 +123,5 @@ def test_the_report_is_what_the_process_has_grown_by():
     found = json.loads(run.stdout)
     reported = sum(found["report"].values())
     assert reported > 45e6
-    # What a step needs for itself, and what the allocator has not given back, come on top.
+    # Bytes that a step needs for itself, and bytes that the allocator has not given back, come on top.
     assert 0.9 * reported < found["grown"] < 1.6 * reported, found

@@ -140,7 +140,7 @@ def test_a_number_out_of_its_range_is_refused(tmp_path: Path, place: str, value:
         loaded(state, tmp_path)
 
 
-# What has to fit together.
+# Parts that have to fit together.
 
 
 def first(change: Callable[[Tensor], Any]) -> Callable[[Tensor], Tensor]:

@@ -222,7 +222,7 @@ def _put(state: State, of: str) -> None:
     state[of] = -(10**30) if not isinstance(state[of], float) else -1e30
 
 
-# Whose option it is
+# The part that has the option
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,7 @@ def test_run_runs_what_a_figure_misses_and_records_for_the_maps(tmp_path, monkey
     assert ElementTree.fromstring(drawn.stdout).tag.endswith("svg")
     assert "after task 2" in drawn.stdout
 
-    # What another folder holds without a record is run again, once.
+    # A run that another folder holds without a record is run again, once.
     for path in Path("runs").rglob(RECORD):
         path.unlink()
     again = holdfast("paper", "figure-tsne", "--run", "--from", "runs", "--out", "other", "--format", "svg")

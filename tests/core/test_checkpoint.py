@@ -43,7 +43,7 @@ def small_file(folder: Path) -> bytes:
     return (folder / "small").read_bytes()
 
 
-# What comes back.
+# Values that come back.
 
 
 @settings(max_examples=80, deadline=None)

@@ -172,7 +172,7 @@ def test_mega_2_stays_where_there_is_no_plane_to_turn_in(r: list[float]):
     assert not rotate_mega2(torch.zeros(2), torch.tensor(r), new_loss=0.1, old_loss=5.0).any()
 
 
-# What vanishes.
+# Gradients that vanish.
 
 
 @pytest.mark.parametrize("length", [0.0, 1e-30])

@@ -33,7 +33,7 @@ def head_of(kind: HeadKind, n_classes: int, seed: int = 0) -> Head:
     return Head(4, n_classes, kind=kind, cosine_scale=10.0, seed=seed)
 
 
-# Who competes.
+# The classes that compete.
 
 
 @both_heads

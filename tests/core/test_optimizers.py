@@ -9,7 +9,7 @@ from holdfast.core.model import Model
 from holdfast.core.optimizers import SGD, Optimizer, OptimizerName, grow_optimizer, make_optimizer
 from holdfast.core.undo import Undo
 
-# What an optimiser keeps beside each parameter, one number for each of its numbers.
+# State that an optimiser keeps beside each parameter, one number for each of its numbers.
 KEPT = {"sgd": ["momentum_buffer"], "adam": ["exp_avg", "exp_avg_sq"], "adamw": ["exp_avg", "exp_avg_sq"]}
 
 

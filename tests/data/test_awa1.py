@@ -51,7 +51,7 @@ def test_the_features_are_those_of_the_description_step_by_step(archive, tmp_pat
     expected *= np.sqrt(n * train.sum() / (singular[:n] ** 2).sum())
     assert vectors.x.shape == (sum(N_PICTURES.values()), n) == (converted.n_pictures, converted.n_features)
     assert converted.n_numbers == joined.shape[1] == 40
-    # Which way a component points is no matter. The last ones have next to no energy, and no direction of their own.
+    # The sign of a component does not matter. The last ones have next to no energy, and no direction of their own.
     firm = singular > 1e-3 * singular[0]
     np.testing.assert_allclose(
         np.abs(vectors.x)[:, firm[:n]], np.abs(expected)[:, :n][:, firm[:n]], rtol=2e-3, atol=2e-3

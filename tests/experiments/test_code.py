@@ -193,7 +193,7 @@ def test_the_code_at_a_commit_is_found_without_checking_it_out(tmp_path: Path):
 
     for name, source in package_sources().items():
         path = tmp_path / "src" / Path(*name.split("."))
-        # Whether a module is a package does not matter here.
+        # A module and a package are alike here.
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".py").write_text(source)
     git("init")

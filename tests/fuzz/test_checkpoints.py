@@ -253,7 +253,7 @@ def at_or_none(tree: Any, path: tuple[Any, ...]) -> Any:
         return None
 
 
-# What is asked of a learner that was loaded.
+# Calls of a learner that was loaded.
 
 
 def goes_on(learner: Learner) -> None:

@@ -132,7 +132,7 @@ def test_values_that_are_all_the_same_scale_to_zero(value: float):
     assert all(not part.any() for part in min_max([torch.full((2, 2), value), torch.full((3,), value)]))
 
 
-# When the importance is taken.
+# The moment at which the importance is taken.
 
 
 @each_method

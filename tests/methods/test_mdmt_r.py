@@ -45,7 +45,7 @@ def classes_in(visible: torch.Tensor) -> list[list[int]]:
     return [row.nonzero().flatten().tolist() for row in visible]
 
 
-# Who sees whom.
+# The classes that a sample sees.
 
 
 @pytest.mark.parametrize("n_classes", [None, 9], ids=["a head that grows", "a head with room"])
@@ -153,7 +153,7 @@ def test_each_step_recalls_anew_and_the_batch_is_remembered_once() -> None:
     assert len(method.memory) == 150
 
 
-# What is kept.
+# The extras that are kept.
 
 
 def test_features_are_stored_with_the_updated_model() -> None:

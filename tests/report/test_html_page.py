@@ -92,7 +92,7 @@ def test_text_enters_the_page_as_text_only(name):
         assert way not in script
 
 
-# How linear RGB looks to eyes without one kind of cone: Machado, Oliveira and Fernandes, IEEE TVCG 2009, severity 1.
+# Linear RGB as seen by eyes without one kind of cone: Machado, Oliveira and Fernandes, IEEE TVCG 2009, severity 1.
 SEEN_BY = {
     "all cones": np.eye(3),
     "no red": np.array(

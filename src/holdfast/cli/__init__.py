@@ -61,7 +61,7 @@ COMMANDS = {
         "features:features_command",
         "Compute the features of every sample of a stream's data set, and store them in one file.",
     ),
-    "data": Command("data:app", "The data sets: what there is, what is here, and how to get it."),
+    "data": Command("data:app", "List, download, check and convert data sets."),
     "check": Command(
         "check:check_command",
         "Test a method, selection, retrieval, stream, backbone or probe of your own against the package's contracts.",

@@ -28,13 +28,13 @@ from holdfast.data.catalogue import CATALOGUE, DataSet, Finding, Status, Unknown
 from holdfast.data.download import DownloadError, download
 from holdfast.data.places import BrokenData, MissingData, data_root
 
-app = typer.Typer(no_args_is_help=True, help="The data sets: what there is, what is here, and how to get it.")
+app = typer.Typer(no_args_is_help=True, help="List, download, check and convert data sets.")
 
 N_SHOWN = 10  # broken files named on screen; --json names all
 
 DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of the data sets, instead of HOLDFAST_DATA.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-NamesArgument = Annotated[list[str] | None, typer.Argument(help="Data sets; all when none is named.")]
+NamesArgument = Annotated[list[str] | None, typer.Argument(help="Names of data sets; by default all.")]
 
 
 @app.command("list")

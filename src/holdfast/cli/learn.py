@@ -31,8 +31,8 @@ Source = Annotated[
     str,
     typer.Argument(metavar="DATA", help="A .csv, .tsv, .jsonl, .npz or .parquet file, a folder of pictures, or '-'."),
 ]
-Skip = Annotated[bool, typer.Option("--skip-bad-rows", help="Name bad rows and go on, instead of stopping.")]
-Size = Annotated[int, typer.Option(min=1, help="Pixels of a side, to which pictures are resized.")]
+Skip = Annotated[bool, typer.Option("--skip-bad-rows", help="Report bad rows and continue, instead of stopping.")]
+Size = Annotated[int, typer.Option(min=1, help="Side of a picture in pixels, after resizing.")]
 SHOWN = 4  # classes in the live line
 SAY_EVERY = 10.0  # seconds, where the line cannot be written over
 WARNED = 20  # bad rows that are named; the others are counted
@@ -40,15 +40,17 @@ WARNED = 20  # bad rows that are named; the others are counted
 
 def learn_command(
     source: Source,
-    label: Annotated[str, typer.Option(help="The column of the label; of a folder of pictures any name.")] = "label",
+    label: Annotated[str, typer.Option(help="Column of the label; for a folder of pictures, any name.")] = "label",
     out_file: Annotated[Path, typer.Option("--out", help="File of the learner.")] = Path("learner.holdfast"),
-    method: Annotated[str | None, typer.Option(help="Any method; by default one that fits the data.")] = None,
+    method: Annotated[str | None, typer.Option(help="Name of a method; by default one that fits the data.")] = None,
     memory: Annotated[str, typer.Option(help="Samples, or bytes as '5 MB'.")] = "1000",
     batch: Annotated[int, typer.Option(min=1, help="Rows that are learned at once.")] = 10,
     drop: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = "",
-    weight: Annotated[str | None, typer.Option(help="The column that says how much a row counts.")] = None,
+    weight: Annotated[str | None, typer.Option(help="Column with the weight of each row.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and memory.")] = 0,
-    go_on: Annotated[bool, typer.Option("--go-on", help="Load --out and skip the rows that it has read.")] = False,
+    go_on: Annotated[
+        bool, typer.Option("--go-on", help="Resume: load --out, and skip the rows that it has read.")
+    ] = False,
     skip: Skip = False,
     size: Size = 64,
     threads: Threads = 1,

@@ -62,56 +62,69 @@ OneSeed = Annotated[int | None, typer.Option("--seed", help="Seed of data order,
 Methods = Annotated[
     str,
     typer.Option(
-        help="Rows or methods, separated by commas; else those that the recipe names.",
+        help="Rows or methods, separated by commas; by default those that the recipe names.",
         autocompletion=completion.methods,
     ),
 ]
 AllMethods = Annotated[
     str,
     typer.Option(
-        "--methods", help="Rows or methods, separated by commas; else all rows.", autocompletion=completion.methods
+        "--methods",
+        help="Rows or methods, separated by commas; by default all rows.",
+        autocompletion=completion.methods,
     ),
 ]
 Seeds = Annotated[str, typer.Option(help="Seeds, separated by commas, or a range as 1234-1238.")]
-AllSeeds = Annotated[str, typer.Option("--seeds", help="Seeds, as 1234,1235 or 1234-1238; else all of the recipe.")]
+AllSeeds = Annotated[
+    str, typer.Option("--seeds", help="Seeds, as 1234,1235 or 1234-1238; by default all of the recipe.")
+]
 SizeName = Annotated[
-    str, typer.Option("--size", help="cpu (what one machine can run) or full.", autocompletion=completion.sizes)
+    str,
+    typer.Option(
+        "--size", help="Size of the runs: 'cpu' (for one machine) or 'full'.", autocompletion=completion.sizes
+    ),
 ]
 OutFolder = Annotated[Path, typer.Option("--out", help="Folder of the results.", callback=folder_to_write)]
-Data = Annotated[Path | None, typer.Option(help="Folder of the data sets; else HOLDFAST_DATA.")]
-Changes = Annotated[list[str] | None, typer.Option("--set", help="A change, as method.replay_size=64 or lr=0.1.")]
+Data = Annotated[Path | None, typer.Option(help="Folder of the data sets; by default HOLDFAST_DATA.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", help="Change a setting, for example method.replay_size=64 or lr=0.1.")
+]
 Subset = Annotated[str | None, typer.Option("--tasks", help="Tasks of the stream: tuning, report or all.")]
-NTasks = Annotated[int | None, typer.Option(help="Number of tasks, from the first on; else all.")]
-Device = Annotated[str, typer.Option(help="Device of torch that learns, as cpu or cuda.")]
-Threads = Annotated[int, typer.Option(min=1, help="Threads of torch; another number may round differently.")]
+NTasks = Annotated[int | None, typer.Option(help="Learn only the first tasks, this many; by default all.")]
+Device = Annotated[str, typer.Option(help="Device of torch, for example cpu or cuda.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads of torch. Another number may round differently.")]
 Every = Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Discard what is there and begin anew.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Discard the stored result or checkpoint, and start again.")]
 ContinueAnyway = Annotated[
-    bool, typer.Option("--continue-anyway", help="Go on from checkpoints of other code; the result says so.")
+    bool, typer.Option("--continue-anyway", help="Resume from checkpoints of other code; the result says so.")
 ]
 Keep = Annotated[bool, typer.Option("--record", help="Record features and memory for a report.")]
 Measures = Annotated[
     list[str] | None,
-    typer.Option("--probe", metavar="NAME[.OPTION=VALUE]", help="Measure more, as curve.every=10 or my_module:Mine."),
+    typer.Option(
+        "--probe", metavar="NAME[.OPTION=VALUE]", help="Measure more, for example curve.every=10 or my_module:Mine."
+    ),
 ]
 Logs = Annotated[
     list[str] | None,
     typer.Option("--log", metavar="LOGGER[:PLACE]", help="Log to tensorboard:DIR, mlflow:URI or wandb[:PROJECT]."),
 ]
 Columns = Annotated[
-    str, typer.Option("--columns", help="Columns of the table, as A_T,A_AUC,seconds.", callback=known_columns)
+    str, typer.Option("--columns", help="Columns of the table, for example A_T,A_AUC,seconds.", callback=known_columns)
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the results only.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List the runs and how long they take; learn nothing.")]
 Budget = Annotated[
     str,
-    typer.Option(help="Give every method the same operations a batch: so many GFLOP, or what a row takes."),
+    typer.Option(help="Equal cost for every method: a number of GFLOP per batch, or a row whose cost is taken."),
 ]
 RealTime = Annotated[
     str,
-    typer.Option(help="Do not wait for methods that take more than so many GFLOP a batch, or than a row."),
+    typer.Option(
+        help="A stream that does not wait: slower methods miss batches. A number of GFLOP per batch, or a row."
+    ),
 ]
-LabelDelay = Annotated[int, typer.Option(min=0, help="Labels come so many batches after their inputs.")]
+LabelDelay = Annotated[int, typer.Option(min=0, help="Number of batches after which the labels of a batch arrive.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 

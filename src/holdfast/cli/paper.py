@@ -36,7 +36,8 @@ FORMATS = ["terminal", "csv", "html", "latex", "markdown", "svg"]  # svg of figu
 
 def paper_command(
     table: Annotated[
-        str | None, typer.Argument(help="A table or figure by its id, or all tables; else they are listed.")
+        str | None,
+        typer.Argument(help="Id of a table or figure, or 'all' for all tables. Without it, they are listed."),
     ] = None,
     stored: Annotated[Path | None, typer.Option("--from", help="Read results here, not from --out.")] = None,
     out_folder: OutFolder = Path("runs"),

@@ -27,21 +27,24 @@ def remake_command(
         list[Path],
         typer.Argument(metavar="RESULT...", help="Folders of runs, result.json files, or results.jsonl#DIGEST."),
     ],
-    tasks_only: Annotated[int | None, typer.Option(min=1, help="Number of tasks, from the first on; else all.")] = None,
+    tasks_only: Annotated[
+        int | None, typer.Option(min=1, help="Learn only the first tasks, this many; by default all.")
+    ] = None,
     out_folder: Annotated[
-        Path | None, typer.Option("--out", help="Keep the new runs here; else they are discarded.")
+        Path | None, typer.Option("--out", help="Folder to keep the new runs in; by default they are discarded.")
     ] = None,
     data: Data = None,
     device: Device = "cpu",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of torch; else as many as the stored run had.")
+        int | None, typer.Option(min=1, help="Threads of torch; by default as many as the stored run had.")
     ] = None,
     checkpoint_every: Every = 60,
     trust_code: Annotated[
         bool, typer.Option("--trust-code", help="Import code of another package that a result names.")
     ] = False,
     record: Annotated[
-        bool, typer.Option("--record/--no-record", help="Note beside the results which code is shown to be equivalent.")
+        bool,
+        typer.Option("--record/--no-record", help="Record beside the results which code was shown to be equivalent."),
     ] = True,
     as_json: Json = False,
 ) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.experiments.results import ResultStore
     from holdfast.experiments.sweep import Failure
 
-Workers = Annotated[int | None, typer.Option(min=1, help="Number of runs at once; else one for each processor.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Number of runs at once; by default one per processor.")]
 Ray = Annotated[str | None, typer.Option(metavar="ADDRESS|auto|local", help="A Ray cluster to run on.")]
 
 

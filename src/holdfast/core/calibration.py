@@ -72,7 +72,7 @@ class Temperature(Stateful):
             self.curvature = self.FIRST * float(variance.mean())
         self.n_seen += len(y)
         self.curvature = self.FADING ** len(y) * self.curvature + max(float(variance.sum()), 0.0)
-        # Where the softmax is saturated there is no curvature, and Newton's step has no bound.
+        # A saturated softmax has no curvature, and Newton's step no bound.
         step = slope / max(self.curvature, 1e-12)
         self.inverse = min(max(self.inverse - step, self.inverse / 2, 1 / HOTTEST), self.inverse * 2, 1 / COLDEST)
 

@@ -168,7 +168,7 @@ def _used(body: list[ast.stmt], chosen: tuple[str, ...], module: str) -> list[as
             makers.setdefault(name, []).append(i)
     if missing := [name for name in chosen if name not in makers]:
         raise LookupError(f"no {', '.join(missing)} in {module}: name definitions that are there")
-    # What makes no name (a loop, a call) may do anything, so it always counts.
+    # A statement that makes no name (a loop, a call) may do anything, so it always counts.
     kept = {i for i, node in enumerate(body) if not _made(node) and not _says_nothing(node)}
     waiting = [*chosen, *(name for i in kept for name in _names(body[i]))]
     seen: set[str] = set()
@@ -285,5 +285,5 @@ def _write(value: object, words: list[str], *, in_class: bool) -> None:
         _write(part, words, in_class=in_class)
 
 
-# Where a name is read or written follows from where it stands; the others are annotations and comments.
+# `ctx` (a name is read or written) follows from the place of the name; the others are annotations and comments.
 _LEFT_OUT = frozenset({"ctx", "returns", "type_comment", "type_ignores", "type_params", "kind"})

@@ -21,7 +21,7 @@ from holdfast.parts import FOLDERS
 
 PACKAGE = Path(__file__).parents[1]
 NAME = "holdfast"
-# What decides a number of a result; the rest of run.py watches, saves and refuses.
+# These functions decide the numbers of a result; the rest of run.py watches, saves and refuses.
 RUN = ("_begun", "_learn", "_result")
 ROOTS = (f"{NAME}.build", f"{NAME}.learner")
 # They print, store and show what was measured; `record` and `probes.record` are one module before and after a move.

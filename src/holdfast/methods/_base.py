@@ -72,7 +72,7 @@ class Method(Stateful):
 
     head: ClassVar[HeadKind] = "linear"  # what it learns with unless told otherwise
     learns_head: ClassVar[bool] = True  # False: its scores come from elsewhere
-    # What a sample's weight does. "share" multiplies the sample's part of each loss: `observe` finds the weights in
+    # The effect of a sample's weight. "share" multiplies the sample's part of each loss: `observe` finds the weights in
     # `batch.weight`. "count" repeats the sample, so that `observe` finds none.
     takes_weights: ClassVar[TakesWeights] = "no"
     one_loss: ClassVar[bool] = True  # each step goes down one loss of new and replayed samples

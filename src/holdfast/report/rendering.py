@@ -296,7 +296,7 @@ def _fields(column: Column, cell: Cell) -> list[Field]:
         return [(_ours(column, cell),)]
     if not column.digits:
         return [(Piece(cell.paper_text or NOTHING),)]
-    # Of runs with other settings than the table's, how far they are from the paper says nothing.
+    # Runs with other settings than the table's get no difference: it would say nothing about the paper.
     told = cell.difference is not None and not cell.departures
     difference = f"{cell.difference:+.{column.digits}f}" if told else NOTHING
     return [(_ours(column, cell),), (Piece(cell.paper.text if cell.paper else NOTHING),), (Piece(difference),)]

@@ -128,7 +128,7 @@ def test_no_gradient_at_all_has_no_direction():
     assert not direction(model, batch).any()
 
 
-# Who stays.
+# The samples that stay.
 
 
 def slow_similarities(memory: Memory, batch: Batch, model: Model) -> tuple[list[float], float]:
@@ -162,7 +162,7 @@ def test_a_full_memory_gives_slots_up_by_the_rule_of_the_paper():
     for seed in range(25):
         selection, memory = full_memory(model, seed)
         slow = copy_of(memory)
-        # Of the classes stored, of another, and of both: gradients that agree more or less.
+        # Samples of the classes stored, of another, and of both: gradients that agree more or less.
         batch = by_class([[2, 1, 2, 2], [2, 2, 2, 2], [1, 1, 1, 1], [0, 1, 2, 2], [0, 0, 0, 0]][seed % 5], seed=seed)
         offer(selection, memory, batch, model)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.calls import Call, CallJournal, packed, unpacked
-from holdfast.core.journal import CorruptJournal
+from holdfast.core.journal import CorruptJournal, Journal
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 
@@ -180,3 +180,32 @@ def test_a_journal_that_cannot_say_a_refusal_takes_no_more_calls(tmp_path: Path,
     with CallJournal(tmp_path) as journal:
         assert journal.replay(Sum().make) == 0
         assert list(journal.calls()) == []
+
+
+def written(text: str) -> bytes:
+    """A record of this text and no arrays."""
+    return len(text).to_bytes(4, "little") + text.encode()
+
+
+STRANGE = {
+    "empty": b"",
+    "cut": b"\xff\xff\xff\xff",
+    "deep": written("[" * 100_000),
+    "no key": written('{"dict":[[["x"],1]]}'),
+    "no dtype": written('{"tensor":["load",[1],0]}'),
+    "a size of nothing": written('{"tensor":["float32",[99999999999],0]}'),
+    "another shape": written('{"objects":[[3,3],[1]]}'),
+    "no dict": packed([1, 2]),
+    "no call": packed({"made": 0}),
+    "a text as number": packed({"call": "observe", "args": [], "kwargs": {}, "note": {}, "made": "x"}),
+    "names that are none": packed({"call": "observe", "args": [], "kwargs": {1: 2}, "note": {}, "made": 0}),
+    "refused by name": packed({"refused": "observe", "made": 0}),
+}
+
+
+@pytest.mark.parametrize("content", STRANGE.values(), ids=STRANGE)
+def test_records_that_are_no_calls_are_refused(tmp_path: Path, content: bytes) -> None:
+    with Journal(tmp_path) as journal:
+        journal.append(content)
+    with CallJournal(tmp_path) as calls, pytest.raises(CorruptJournal):
+        calls.replay(print)

@@ -221,7 +221,10 @@ class CallJournal:
         for record in self.journal.records(after):
             if record.number > last:
                 return
-            yield record.number, unpacked(record.content)
+            content = unpacked(record.content)
+            if not _is_record(content):
+                raise CorruptJournal(f"record {record.number} of the journal {self.journal.folder} is no call")
+            yield record.number, content
 
 
 def packed(value: Any) -> bytes:
@@ -237,7 +240,14 @@ def packed(value: Any) -> bytes:
 
 
 def unpacked(content: bytes) -> Any:
-    """Return what `packed` made bytes of."""
+    """Return what `packed` made bytes of; CorruptJournal for any other bytes."""
+    try:
+        return _unpacked(content)
+    except (struct.error, ValueError, TypeError, KeyError, AttributeError, IndexError, RuntimeError) as error:
+        raise CorruptJournal(f"a record of a journal is not what was written: {error}") from error
+
+
+def _unpacked(content: bytes) -> Any:
     (length,) = _LENGTH.unpack_from(content)
     at = _LENGTH.size + length
 
@@ -266,11 +276,24 @@ def unpacked(content: bytes) -> Any:
             return np.frombuffer(block, dtype=dtype).reshape(shape)
         if kind == "number":
             return np.frombuffer(block, dtype=dtype)[0]
+        kind_of_number = getattr(torch, dtype)
         if not block:
-            return torch.empty(shape, dtype=getattr(torch, dtype))
-        return torch.frombuffer(block, dtype=torch.uint8).view(getattr(torch, dtype)).reshape(shape)
+            return torch.tensor([], dtype=kind_of_number).reshape(shape)  # which refuses any other size
+        return torch.frombuffer(block, dtype=torch.uint8).view(kind_of_number).reshape(shape)
 
     return decoded(json.loads(content[_LENGTH.size : at]))
+
+
+def _is_record(content: Any) -> bool:
+    """Return True for a call, or for the number of one that was refused."""
+    if not isinstance(content, dict) or type(content.get("made")) is not int:
+        return False
+    if "call" not in content:
+        return type(content.get("refused")) is int
+    kinds = {"call": str, "args": list, "kwargs": dict, "note": dict}
+    return all(isinstance(content.get(name), kind) for name, kind in kinds.items()) and all(
+        isinstance(name, str) for name in content["kwargs"]
+    )
 
 
 def _call(number: int, content: dict[str, Any]) -> Call:

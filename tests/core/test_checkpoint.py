@@ -416,6 +416,9 @@ def test_a_file_of_an_earlier_version_is_refused_with_both_versions(tmp_path: Pa
         CorruptCheckpoint, match=rf"no checkpoint of this version \(holdfast-1, not {checkpoint.FORMAT}\)"
     ):
         read_checkpoint(tmp_path / "old")
+    (tmp_path / "long").write_bytes(raw_file({"__metadata__": {"format": "x" * 10_000}}))
+    with pytest.raises(CorruptCheckpoint, match=r"\(x{40}, not"):
+        read_checkpoint(tmp_path / "long")
 
 
 def with_tensors(tree: str, tensors: dict[str, Tensor]) -> bytes:

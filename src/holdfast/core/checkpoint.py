@@ -149,10 +149,8 @@ def _read(path: Path) -> State:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
-                found = metadata.get("format")
-                raise CorruptCheckpoint(
-                    f"{path} is no checkpoint of this version ({found!r:.40}, not {FORMAT}): begin anew"
-                )
+                found = str(metadata.get("format"))[:40]
+                raise CorruptCheckpoint(f"{path} is no checkpoint of this version ({found}, not {FORMAT}): begin anew")
             _check_tree(metadata["state"], path.stat().st_size)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
         if _checksum(metadata["state"], tensors) != metadata.get("sha256"):

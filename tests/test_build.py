@@ -338,3 +338,12 @@ def test_joint_of_what_does_not_exist_is_refused(options: dict[str, Any], messag
     with pytest.raises(Unknown) as caught:
         build_stream(Part(name="joint", options=options), None, 0)
     assert str(caught.value) == message
+
+
+def test_colour_pictures_get_a_smaller_rate_only_where_none_is_asked_for() -> None:
+    x, y = torch.zeros(2, 3, 8, 8, dtype=torch.uint8), [0, 1]
+    rates = []
+    for learner in (holdfast.Learner(), holdfast.Learner("er"), holdfast.Learner(lr=0.2)):
+        learner.observe(x, y)
+        rates.append(learner.settings.lr)
+    assert rates == [0.03, 0.1, 0.2]

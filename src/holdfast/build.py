@@ -35,6 +35,7 @@ from holdfast.settings import (
 from holdfast.streams._base import Stream
 
 PASSES = "passes"  # the option of methods that can take new and replayed samples in one pass
+COLOUR_RATE = 0.03  # learning rate of colour pictures on an MLP
 
 
 def asked_settings(
@@ -71,19 +72,23 @@ def _mixes_samples(part: Part, network: nn.Module | None) -> bool:
     return not kept_as_it_is and getattr(find("backbones", part.name), "mixes_samples", True)
 
 
-def fitting_parts(input_shape: Sequence[int]) -> dict[str, str]:
-    """Return the method and the backbone for inputs of a shape, where a caller names neither.
+def fitting_parts(input_shape: Sequence[int]) -> dict[str, Any]:
+    """Return the method, the backbone and the learning rate for inputs of a shape, where a caller names none.
 
     Short vectors are often measurements, whose scales differ and whose classes depend on the moment. Long ones are
-    often features, where one covariance for all classes is exact and the learning rate does not matter.
+    often features, where one covariance for all classes is exact and the learning rate does not matter. Colour pictures
+    have three times the numbers of grey ones, and want a smaller rate: `benchmarks/defaults.py` measures it.
 
     Example:
         >>> fitting_parts((8,)), fitting_parts((1280,))
         ({'method': 'hedge', 'backbone': 'identity'}, {'method': 'slda', 'backbone': 'identity'})
+        >>> fitting_parts((3, 32, 32))
+        {'method': 'er', 'backbone': 'mlp', 'lr': 0.03}
     """
-    if len(input_shape) != 1:
-        return {"method": "er", "backbone": "mlp"}
-    return {"method": "hedge" if input_shape[0] <= FEW else "slda", "backbone": "identity"}
+    if len(input_shape) == 1:
+        return {"method": "hedge" if input_shape[0] <= FEW else "slda", "backbone": "identity"}
+    is_colour = len(input_shape) == 3 and input_shape[0] == 3
+    return {"method": "er", "backbone": "mlp", **({"lr": COLOUR_RATE} if is_colour else {})}
 
 
 def usable_device(device: str | torch.device) -> torch.device:

@@ -43,7 +43,7 @@ class Learner(Keeping, Merging, Watching):
     Args:
         method: a name of `holdfast list methods`, or {"name": …, option: …}. If neither it nor a backbone is named,
             nor an option, an optimiser or a rate, the first batch decides: `hedge` for vectors of up to 64 numbers,
-            `slda` for longer ones, both on `identity`, else `er` on `mlp`.
+            `slda` for longer ones, both on `identity`, else `er` on `mlp`. Colour pictures then get a rate of 0.03.
         backbone: a name of `holdfast list backbones`, {"name": …, option: …}, or any module that makes
             features (n, n_features) of inputs.
         input_shape: of one sample; taken from the first batch if not given.

@@ -188,8 +188,8 @@ class Learning(Journaled, Transactional, Predictor, Stateful):
         if self.is_open:
             parts = fitting_parts(input_shape)
             others = LearnerSettings.model_fields.keys() - {"method", "backbone", "head", "selection"}
-            fields = {name: getattr(self.settings, name) for name in others} | {"backbone": parts["backbone"]}
-            self.settings, self.is_open = asked_settings(parts["method"], fields, {}), False
+            fields = {name: getattr(self.settings, name) for name in others} | parts
+            self.settings, self.is_open = asked_settings(fields.pop("method"), fields, {}), False
         model = build_model(self.settings, input_shape, scale=self.scale, mean=self.mean, backbone=self._backbone)
         method = build_method(self.settings, model.to(self.device))
         if self.practice is not None:

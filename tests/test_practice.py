@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -255,6 +256,46 @@ def test_a_stream_that_runs_away_goes_back_to_its_last_good_weights(momentum: fl
     assert learner.practice.recovery is not None
     assert learner.practice.recovery.n_recovered > 1
     assert learner.method.optimizer.param_groups[0]["lr"] < 0.1
+
+
+def run_away(learner: Learner, scale: float) -> None:
+    for i in range(12):
+        x, y = blobs(10, seed=100 + i)
+        learner.observe(scale * x, 1 - y)
+
+
+@pytest.mark.filterwarnings("ignore:column:holdfast.core.input_watch.InputWarning")
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_loaded_learner_goes_back_to_the_good_weights_of_the_one_that_was_saved(
+    optimizer: Literal["sgd", "adam"], tmp_path: Path
+) -> None:
+    learner = Learner(standardise=False, average=0.9, **(SMALL | {"optimizer": optimizer}))
+    for i in range(70):  # good weights are kept after 50
+        learner.observe(*blobs(10, seed=i))
+    loaded = again(learner, tmp_path)
+    for each in (learner, loaded):
+        with pytest.warns(RecoveryWarning, match="learning ran away"):
+            run_away(each, 100)
+    assert_same(loaded.state_dict(), learner.state_dict())
+
+
+@pytest.mark.parametrize("weight", [torch.zeros(2, 99), torch.full((2, 8), float("nan"))], ids=["shape", "nan"])
+def test_saved_good_weights_that_do_not_fit_the_learner_are_refused(weight: torch.Tensor) -> None:
+    learner = Learner(**SMALL)
+    learner.observe(*blobs(10))
+    state = copy.deepcopy(learner.state_dict())
+    state["practice"]["recovery"]["good"]["model"]["head.weight"] = weight
+    with pytest.raises(ValueError, match=r"head\.weight|NaN"):
+        learner.load_state_dict(state)
+
+
+def test_of_sums_no_good_weights_are_kept() -> None:
+    learner = Learner("slda", backbone="identity")
+    learner.observe(*blobs(10))
+    assert learner.practice is not None
+    assert learner.practice.recovery is not None
+    assert learner.practice.recovery.good == {}
+    assert not learner.method.learned_tensors()
 
 
 @pytest.mark.parametrize("detector", ["adwin", "ddm", "page_hinkley"])

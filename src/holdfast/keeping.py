@@ -13,7 +13,6 @@ from holdfast.core.calls import CallJournal
 from holdfast.core.checkpoint import CopiedState, checksum_of, write_copy
 from holdfast.core.inputs import Array
 from holdfast.core.state import State
-from holdfast.guard import Guard
 from holdfast.learning import Learning
 from holdfast.ledger import memory_report
 from holdfast.practice import Practice, gone_back
@@ -148,8 +147,8 @@ class Keeping(Learning):
             method = restored_method(self.settings, state, self._backbone, self.device)
             around = state.get("practice")  # files from before it was there have none
             self.practice = None if around is None else Practice.of(around)
-            if self.practice is not None and self.practice.guard is not None:
-                self._check_guard(self.practice.guard, state)
+            if self.practice is not None:
+                self._check_kept(self.practice, state)
             self.scale, self.mean, self.input_shape = state["scale"], state["mean"], state["input_shape"]
             self.input_dtype = None if state["input_dtype"] is None else getattr(torch, state["input_dtype"])
             self.n_observed, self.running_task = state["n_observed"], state["running_task"]
@@ -157,9 +156,11 @@ class Keeping(Learning):
             raise ValueError(f"this is not the state of a learner: {error!r}") from error
         self._method, self.is_open = method, state.get("is_open") is True
 
-    def _check_guard(self, guard: Guard, state: State) -> None:
-        """Raise an error unless the weights that a guard kept are some of this learner."""
-        if state["method"] is None or tuple(guard.x.shape[1:]) != state["input_shape"]:
+    def _check_kept(self, practice: Practice, state: State) -> None:
+        """Raise an error unless weights that are kept to go back to are some of this learner."""
+        guard = practice.guard
+        if guard is not None and (state["method"] is None or tuple(guard.x.shape[1:]) != state["input_shape"]):
             raise ValueError("the saved guard has samples of another shape than the learner")
-        saved = {**state, "method": gone_back(state["method"], guard.good)}
-        restored_method(self.settings, saved, self._backbone, self.device)
+        for good in practice.kept_weights():
+            saved = {**state, "method": gone_back(state["method"], good)}
+            restored_method(self.settings, saved, self._backbone, self.device)

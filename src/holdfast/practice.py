@@ -167,12 +167,13 @@ class Practice(Stateful):
 
     def learn(self, method: Method, batch: Batch) -> float:
         """Learn a batch by the method; where its loss is no number, once more from the last good weights."""
-        if self.recovery is not None and not self.recovery.good:
+        # Sums and stored samples cannot run away, so of methods that learn nothing else nothing is kept.
+        if self.recovery is not None and not self.recovery.good and method.learned_tensors():
             self.recovery.keep(_weights(method))
         try:
             return _observed(method, batch)
         except Diverged as error:
-            if self.recovery is None:
+            if self.recovery is None or not self.recovery.good:
                 raise
             self._slow_down(method, self.recovery)
             try:
@@ -203,10 +204,10 @@ class Practice(Stateful):
             if self.answers.novelty is not None and looked.features is not None and looked.remembered is not None:
                 self.answers.novelty.update(looked.features, looked.remembered)
         if (recovery := self.recovery) is not None:
-            if recovery.ran_away(loss, is_expected=brings_classes):
+            if recovery.ran_away(loss, is_expected=brings_classes) and recovery.good:
                 self._slow_down(method, recovery)
                 self._say(recovery, f"the loss had grown to {loss:.3g}")
-            elif recovery.is_due:
+            elif recovery.is_due and recovery.good:
                 recovery.keep(_weights(method))
         if self.boundaries is not None:
             signal = self.boundaries.update(loss, method.embed(batch.x))
@@ -251,12 +252,9 @@ class Practice(Stateful):
             guard.keep(_copied(_weights(method)), right, n_observed)
 
     def state_dict(self) -> State:
-        """Return everything but good weights, which are taken again from those that are saved beside this."""
         state = super().state_dict()
         if self.guard is None:
             del state["guard"]  # files and journals from before there were guards say nothing of it
-        if self.recovery is not None:
-            state["recovery"] = {**state["recovery"], "good": {}}
         return state
 
     def load_state_dict(self, state: State) -> None:
@@ -268,6 +266,11 @@ class Practice(Stateful):
         self.guard = None
         super().load_state_dict({**state, "guard": None} if isinstance(state, dict) else state)
         self.guard = None if guard is None else Guard.of(guard)
+
+    def kept_weights(self) -> list[State]:
+        """Return all weights that are kept to go back to."""
+        found = [] if self.guard is None else [self.guard.good]
+        return found if self.recovery is None or not self.recovery.good else [*found, self.recovery.good]
 
     def _slow_down(self, method: Method, recovery: Recovery) -> None:
         rates = [group["lr"] for group in method.optimizer.param_groups]

@@ -330,3 +330,20 @@ def test_a_state_whose_guard_was_changed_is_refused() -> None:
         at[path[-1]] = value
         with pytest.raises((ValueError, CorruptCheckpoint)):
             Learner("er", **SMALL).load_state_dict(changed)
+
+
+def test_a_guard_of_a_network_of_ones_own_leaves_its_weights_alone_when_it_is_loaded(tmp_path: Path) -> None:
+    def network() -> torch.nn.Module:
+        torch.manual_seed(0)
+        return torch.nn.Linear(4, 8)
+
+    learner = Learner("er", backbone=network(), lr=0.1, memory=50)
+    learner.observe(*blobs(10, seed=0))
+    learner.guard(*HELD_OUT, every=100)
+    for seed in range(1, 10):
+        learner.observe(*blobs(10, seed=seed))
+    learner.save(tmp_path / "learner")
+    loaded = load_learner(tmp_path / "learner", backbone=network())
+    assert_same(compact(loaded.state_dict()), compact(learner.state_dict()))
+    x = blobs(10, seed=99)[0]
+    assert torch.equal(loaded.scores(x), learner.scores(x))

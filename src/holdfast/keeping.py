@@ -163,4 +163,4 @@ class Keeping(Learning):
             raise ValueError("the saved guard has samples of another shape than the learner")
         for good in practice.kept_weights():
             saved = {**state, "method": gone_back(state["method"], good)}
-            restored_method(self.settings, saved, self._backbone, self.device)
+            restored_method(self.settings, saved, copy.deepcopy(self._backbone), self.device)

@@ -867,15 +867,20 @@ def test_junk_in_any_place_is_refused_with_a_clear_kind_of_error_or_is_taken(
 
 
 @pytest.mark.parametrize(
-    ("shape", "method", "backbone"),
-    [((64,), "hedge", "identity"), ((65,), "slda", "identity"), ((3, 8, 8), "er", "mlp")],
+    ("shape", "method", "backbone", "lr"),
+    [
+        ((64,), "hedge", "identity", 0.1),
+        ((65,), "slda", "identity", 0.1),
+        ((1, 8, 8), "er", "mlp", 0.1),
+        ((3, 8, 8), "er", "mlp", 0.03),
+    ],
 )
 def test_the_first_batch_decides_what_learns_if_nothing_is_asked_for(
-    shape: tuple[int, ...], method: str, backbone: str
+    shape: tuple[int, ...], method: str, backbone: str, lr: float
 ) -> None:
     learner = Learner(n_classes=3, memory=7, seed=5)
     learner.observe(torch.zeros(2, *shape), [0, 1])
-    expected = Learner(method, backbone=backbone, n_classes=3, memory=7, seed=5)
+    expected = Learner(method, backbone=backbone, n_classes=3, memory=7, seed=5, lr=lr)
     assert learner.settings == expected.settings
     assert Learner(input_shape=shape).settings.method.name == method
 

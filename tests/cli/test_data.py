@@ -94,6 +94,7 @@ def publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.005})
         thread.start()
         yield folder
+        monkeypatch.undo()  # of what a test has put into the catalogue, which would come after the next line
         CATALOGUE.clear()
         CATALOGUE.update(there)  # in its order
         server.shutdown()

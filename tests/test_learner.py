@@ -628,7 +628,8 @@ def test_one_sample_of_a_high_class_and_a_high_task_makes_a_small_file(tmp_path:
         learner.end_task()
     learner.save(tmp_path / "learner")
     n_bytes_of_rows = sum(tensor.nbytes for tensor in learner.method.last_end.tensors)
-    assert (tmp_path / "learner").stat().st_size < 2 * n_bytes_of_rows + 100_000
+    # Weights of now, at the end of the last task, and to go back to.
+    assert (tmp_path / "learner").stat().st_size < 3 * n_bytes_of_rows + 100_000
     assert load_learner(tmp_path / "learner").predict(X[:1], 9_999).tolist() == [9_999]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from holdfast.experiments.results import Result, ResultStore
@@ -17,13 +18,14 @@ BENCHMARKS = {
 }
 OTHERS = {"er": "ER", "der_plus_plus": "DER++", "scr": "SCR", "mdmt_r": "MDMT-R"}
 OURS = {"drr": "DRR", "drr_plus": "DRR+"}
+LEAST_SEEDS = 3  # of a test
 
 
 def equal_terms(root: Path = RESULTS) -> Rows:
     """Return a line for each benchmark that has runs: A_T of each row, and the lead of DRR.
 
     The lead is over the best row without DRR's parts, on the seeds that both have. Its p-value is of a paired t-test,
-    corrected by Holm's method for the number of such rows.
+    corrected by Holm's method for the number of such rows. Two seeds are too few for one.
     """
     lines = []
     for name, benchmark in BENCHMARKS.items():
@@ -46,15 +48,16 @@ def _cell(values: dict[int, float]) -> str:
 def _lead(rows: dict[str, dict[int, float]]) -> str:
     """Return by how much DRR is above the best other row, and the p-value of that."""
     own = rows["drr"]
-    leads = {}
+    leads: dict[str, tuple[float, float]] = {}
     for row in OTHERS:
         seeds = sorted(own.keys() & rows[row].keys())
         if seeds:
             mine, others = [own[seed] for seed in seeds], [rows[row][seed] for seed in seeds]
-            leads[OTHERS[row]] = (sum(mine) - sum(others)) / len(seeds), paired_t_test(mine, others)
+            p = paired_t_test(mine, others) if len(seeds) >= LEAST_SEEDS else math.nan
+            leads[OTHERS[row]] = (sum(mine) - sum(others)) / len(seeds), p
     if not leads:
         return "-"
     corrected = dict(zip(leads, holm([p for _, p in leads.values()]), strict=True))
     best = min(leads, key=lambda row: leads[row][0])
     p = corrected[best]
-    return f"{leads[best][0]:+.2f} over {best}, " + ("one seed" if p != p else f"p = {p:.3f}")
+    return f"{leads[best][0]:+.2f} over {best}, " + ("too few seeds" if math.isnan(p) else f"p = {p:.3f}")

@@ -86,7 +86,7 @@ def test_frames_dicts_of_columns_and_iterators_are_learned_alike() -> None:
     by_column = {name: [row[name] for row in table] for name in table[0]}
 
     class Frame:
-        """What is used of a frame of pandas."""
+        """Stand-in with the parts of a pandas frame that are used."""
 
         def __init__(self) -> None:
             self.columns = list(by_column)
@@ -306,7 +306,7 @@ def test_a_value_that_is_no_number_and_no_text_makes_a_bad_row(row: dict[str, An
 
 def test_a_frame_with_a_column_twice_is_refused() -> None:
     class Frame:
-        """What is used of a frame of pandas."""
+        """Stand-in with the parts of a pandas frame that are used."""
 
         columns = ("a", "a")
 

@@ -1,4 +1,4 @@
-"""What a sample's weight means, for every method there is."""
+"""Weights of samples, for every method there is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large the tensors are that some code makes."""
+"""Largest tensors that some code makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for methods that take several steps a batch, or learn new and replayed samples in one pass or two."""
+"""Methods that take several steps a batch, or learn new and replayed samples in one pass or two."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def server(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str],
 
 
 def bits_of(folder: Path) -> tuple[int, str]:
-    """How many calls opening the model replayed, and the bits of its learner."""
+    """Return the number of calls that opening the model replayed, and the bits of its learner."""
     hosted = open_hosted(folder / "toy")
     hosted.close()
     return hosted.n_replayed, checksum_of(hosted.learner.state_dict())

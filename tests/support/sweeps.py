@@ -62,7 +62,7 @@ def gated(folder: Path, seed: int) -> Experiment:
 
 
 def assert_as_if_undisturbed(experiment: Experiment, store: ResultStore, other: Path) -> None:
-    """What a sweep left of a run is, to the bit, what a run in this process leaves."""
+    """Assert that a sweep left of a run, to the bit, what a run in this process leaves."""
     expected = run(experiment, ResultStore(other))
     result = store.find(experiment)
     assert result is not None

@@ -67,12 +67,17 @@ class ReplayWrapper(Wrapper, ReplayMethod):
     """
 
     derived: ClassVar[frozenset[str]] = frozenset({"_raw"})
+    needs_batches: ClassVar[bool] = False  # stands only around methods that learn and remember a batch together
 
     _raw: Batch | None = field(default=None, init=False)  # the samples that are learned now, as they came
 
     @classmethod
     def refusal(cls, method: type[Method]) -> str:
-        return super().refusal(method) if issubclass(method, ReplayMethod) else "it has no memory"
+        if not issubclass(method, ReplayMethod):
+            return "it has no memory"
+        if reason := super().refusal(method):
+            return reason
+        return "it does not learn a batch beside replayed samples" if cls.needs_batches and not method.by_batch else ""
 
     @contextmanager
     def storing(self, batch: Batch) -> Iterator[None]:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from holdfast.core.batch import Batch, join
-from holdfast.methods._base import Method
 from holdfast.methods.wrappers._base import ReplayWrapper
 
 
@@ -19,11 +19,7 @@ class Mirror(ReplayWrapper):
     as they are.
     """
 
-    @classmethod
-    def refusal(cls, method: type[Method]) -> str:
-        if reason := super().refusal(method):
-            return reason
-        return "" if method.by_batch else "it does not learn a batch beside replayed samples"
+    needs_batches: ClassVar[bool] = True
 
     def observe(self, batch: Batch) -> float:
         if batch.x.ndim != 4:

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 
 from holdfast.core.batch import Batch
-from holdfast.methods._base import MAX_STEPS, Method
+from holdfast.methods._base import MAX_STEPS
 from holdfast.methods.wrappers._base import Augmentation, ReplayWrapper, augmented
 
 SEED = 4  # beside the seed of the head, so that views are not drawn from the same numbers
@@ -27,6 +27,7 @@ class RAR(ReplayWrapper):
     """
 
     derived: ClassVar[frozenset[str]] = ReplayWrapper.derived | {"_is_last"}
+    needs_batches: ClassVar[bool] = True
 
     repeats: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 10
     augmentation: Augmentation = "randaugment"
@@ -37,12 +38,6 @@ class RAR(ReplayWrapper):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.augmentation_rng = torch.Generator().manual_seed(self.model.head.rng.initial_seed() ^ SEED)
-
-    @classmethod
-    def refusal(cls, method: type[Method]) -> str:
-        if reason := super().refusal(method):
-            return reason
-        return "" if method.by_batch else "it does not learn a batch beside replayed samples"
 
     @property
     def steps_a_batch(self) -> int:
